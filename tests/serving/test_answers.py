@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small_models import WORDS
+from small_models import TASKS, WORDS, write_finetuned
 
 from bertworks.errors import InputError
 from bertworks.inference.attribution import example_from_texts, explain
@@ -158,6 +158,21 @@ def test_a_few_unknown_tokens_are_counted_only(served_models):
     inputs = ["the film was good", "the cat sat on the mat 京"]
     (response,) = compute(predict_work(served_models["classify"], inputs, truncate=False, by="text"))
     assert (response["usage"]["num_unknown"], response["warnings"]) == (1, [])
+
+
+def test_single_texts_are_remarked_where_a_model_was_trained_on_pairs(tmp_path, one_thread):
+    columns = {"text": "sentence1", "pair": "sentence2", "label": "label"}
+    folder = write_finetuned(tmp_path / "pairs", TASKS["classify"], metadata={"columns": columns})
+    served, pair = load_served_model("pairs", folder, lambda: None), {"sentence1": "a cat", "sentence2": "a dog"}
+    (response,) = compute(predict_work(served, ["a cat", pair, pair, pair], truncate=False, by="text"))
+    assert len(response["predictions"]) == 4
+    (warning,) = response["warnings"]
+    assert (warning["type"], warning["ratio"], warning["examples"]) == ("single_text", 0.25, [])
+    assert "1 of 4 inputs are single texts, but the model was trained on pairs" in warning["message"]
+    (response,) = compute(predict_work(served, [pair], truncate=False, by="text"))
+    assert response["warnings"] == []
+    (response,) = compute(explain_work(served, "a cat", None))
+    assert [warning["type"] for warning in response["warnings"]] == ["single_text"]
 
 
 def test_empty_inputs_give_empty_predictions_and_vectors_of_the_right_size(served_models):

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -63,9 +64,16 @@ def error_of(response: Any) -> tuple[int, str]:
 
 
 def test_models_are_listed_with_their_capabilities(client):
-    models = {model["name"]: model for model in client("GET", "/v1/models").json()["models"]}
+    listed = client("GET", "/v1/models").json()
+    assert listed["object"] == "list"
+    models = {model["name"]: model for model in listed["data"]}
     assert set(models) == {*TASKS, "pretrained", "sentences"}
     assert client("GET", "/v1/models/tag").json() == models["tag"]
+    assert {key: models["tag"][key] for key in ("id", "object", "owned_by")} == {
+        "id": "tag",
+        "object": "model",
+        "owned_by": "bertworks",
+    }
     assert models["tag"]["labels"] == ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 
 
@@ -113,6 +121,33 @@ def test_openai_inputs_may_be_token_ids_and_outputs_base64(client, folders):
         (entry,) = client("POST", "/v1/embeddings", body).json()["data"]
         vector = np.frombuffer(base64.b64decode(entry["embedding"]), dtype="<f4")
         np.testing.assert_allclose(vector, model.encode(["a cat"])[0], atol=1e-5)
+
+
+def test_openai_dimensions_of_a_matryoshka_model_are_the_first_components(make_client, folders, tmp_path):
+    shutil.copytree(folders["sentences"], tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, "matryoshka_dimensions": [24, 8]}))
+    client = make_client(models=(f"俄罗斯套娃={tmp_path / 'model'}",))
+    body = {"model": "俄罗斯套娃", "input": "a cat"}
+    (whole,) = client("POST", "/v1/embeddings", body).json()["data"]
+    (entry,) = client("POST", "/v1/embeddings", {**body, "dimensions": 8}).json()["data"]
+    first = np.array(whole["embedding"][:8])
+    np.testing.assert_allclose(entry["embedding"], first / np.linalg.norm(first), atol=1e-6)
+    response = client("POST", "/v1/embeddings", {**body, "dimensions": 12})
+    assert error_of(response) == (422, "unprocessable")
+    assert "choose one of its sizes: 24, 8" in response.json()["error"]["message"]
+
+
+def test_models_with_chinese_names_are_reached_by_path_and_body(make_client, folders):
+    client = make_client(models=(f"情感={folders['classify']}", f"句子.v2={folders['sentences']}"))
+    assert [model["id"] for model in client("GET", "/v1/models").json()["data"]] == ["情感", "句子.v2"]
+    assert client("GET", "/v1/models/情感").json()["labels"] == ["bad", "good"]
+    assert client("GET", "/v1/models/%E6%83%85%E6%84%9F").json()["id"] == "情感"
+    assert client("POST", "/v1/models/情感/predict", {"inputs": ["a film"]}).status_code == 200
+    assert client("POST", "/v1/embeddings", {"model": "句子.v2", "input": "a"}).json()["model"] == "句子.v2"
+    assert client("POST", "/embed?model=情感", {"inputs": "a"}).status_code == 200
+    assert 'model="情感"' in client("GET", "/metrics").text
+    assert error_of(client("GET", "/v1/models/感情")) == (404, "not_found")
 
 
 def test_openai_dimensions_other_than_the_vector_size_are_rejected(client):
@@ -164,6 +199,51 @@ def test_concurrent_requests_to_several_models_get_their_own_responses(client, f
         model = load(folders[name])
         expected = [[model.encode([text])[0], model.encode([text[:5]])[0]] for text in texts]
         np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "number"),
+    [
+        ("/v1/models/pretrained/fill-mask", {"text": "a [MASK]"}, "top_k"),
+        ("/v1/models/pretrained/next", {"text": "a"}, "top_k"),
+        ("/v1/models/classify/attention", {"text": "a", "layer": 1}, "head"),
+        ("/v1/embeddings", {"model": "sentences", "input": "a"}, "dimensions"),
+    ],
+)
+def test_an_integral_float_is_an_integer_but_a_string_and_a_boolean_are_not(path, body, number, client):
+    value = 24 if number == "dimensions" else 2
+    expected = client("POST", path, {**body, number: value})
+    assert expected.status_code == 200
+    response = client("POST", path, {**body, number: float(value)})
+    assert response.status_code == 200
+    assert response.json() == expected.json()
+    for wrong in (str(value), True, value + 0.5, [float(value)]):
+        assert error_of(client("POST", path, {**body, number: wrong})) == (400, "bad_request")
+
+
+def test_integral_floats_are_token_ids_too_and_their_limits_hold(client):
+    body = {"model": "sentences", "input": [5.0, 6, 7.0]}
+    expected = client("POST", "/v1/embeddings", {**body, "input": [5, 6, 7]}).json()
+    assert client("POST", "/v1/embeddings", body).json() == expected
+    response = client("POST", "/v1/models/pretrained/next", {"text": "a", "top_k": 0.0})
+    assert response.json()["error"]["message"] == "top_k: Input should be greater than or equal to 1"
+    for number in ("1e400", "1e300", "-0.0", "1.0e-1"):
+        headers, content = {"Content-Type": "application/json"}, f'{{"text": "a", "top_k": {number}}}'.encode()
+        response = client("POST", "/v1/models/pretrained/next", content=content, headers=headers)
+        assert error_of(response) == (400, "bad_request")
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "GET"])
+@pytest.mark.parametrize(
+    "options", [{}, {"json": {"inputs": []}}, {"content": b"x", "headers": {"Content-Type": "a/b"}}]
+)
+def test_a_method_that_a_route_does_not_have_is_405_whatever_its_body(method, options, client):
+    response = client(method, "/v1/models/classify/predict", **options)
+    assert error_of(response) == (405, "method_not_allowed")
+    assert response.headers["allow"] == "POST"
+    assert client(method, "/embed", **options).json()["error_type"] == "Validation"
+    if method != "GET":
+        assert error_of(client(method, "/v1/models", **options)) == (405, "method_not_allowed")
 
 
 @pytest.mark.parametrize(
@@ -377,7 +457,7 @@ def body_schema(spec: dict[str, Any], operation: dict[str, Any]) -> dict[str, An
 def test_the_reference_has_an_example_of_every_body_and_loads_nothing_from_other_origins(client):
     spec = client("GET", "/openapi.json").json()
     operations = [methods["post"] for methods in spec["paths"].values() if "post" in methods]
-    assert len(operations) == 11
+    assert len(operations) == 17
     for operation in operations:
         assert body_schema(spec, operation)["examples"]
         assert {"200", "400", "404", "413", "422", "429", "504"} <= set(operation["responses"])
@@ -393,8 +473,9 @@ def test_every_example_of_the_reference_is_a_valid_body(client):
         if "post" not in methods:
             continue
         for example in body_schema(spec, methods["post"])["examples"]:
-            response = client("POST", path.replace("{name}", "none"), example)
-            assert error_of(response)[0] == 404, (path, example)  # the model is unknown, but the body is valid
+            # The model is unknown, but the body is valid.
+            response = client("POST", path.replace("{name}", "none"), example, params={"model": "none"})
+            assert response.status_code == 404, (path, example)
 
 
 def test_a_bundle_is_served_with_search_over_its_corpus(make_client, make_corpus, tmp_path):
@@ -402,7 +483,7 @@ def test_a_bundle_is_served_with_search_over_its_corpus(make_client, make_corpus
     model = write_finetuned(tmp_path / "sst2", TASKS["classify"])
     folder = bundle(BundleRequest(runs=(str(model),), output=tmp_path / "bundle", corpus=corpus)).folder
     client = make_client(models=(str(folder),))
-    assert [model["name"] for model in client("GET", "/v1/models").json()["models"]] == ["sst2"]
+    assert [model["name"] for model in client("GET", "/v1/models").json()["data"]] == ["sst2"]
     results = client("POST", "/v1/search", {"query": "w3 w4", "top_k": 2}).json()["results"]
     assert len(results) == 2
     assert set(results[0]) == {"text", "score", "document", "sentence_index"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
@@ -72,6 +74,30 @@ def test_models_are_named_explicitly_or_by_their_folders(tmp_path, folders):
     assert named_folders([str(run)]) == {"sst2": str(run / "model")}
     assert named_folders([str(run / "model")]) == {"sst2": str(run / "model")}
     assert named_folders([f"x={run}", "hub=owner/name"]) == {"x": str(run / "model"), "hub": "owner/name"}
+
+
+def test_names_may_have_letters_of_any_script(tmp_path, folders):
+    assert named_folders([f"情感分类={folders['tag']}"]) == {"情感分类": str(folders["tag"])}
+    decomposed = tmp_path / "cafe\u0301"  # as some systems spell the names of files
+    shutil.copytree(folders["tag"], decomposed)
+    assert list(named_folders([str(decomposed)])) == ["caf\u00e9"]
+    for name in ("_a", "a/b", "猫 狗", "-a", "猫" * 65):
+        with pytest.raises(InputError, match="cannot be the name of a model"):
+            named_folders([f"{name}={folders['tag']}"])
+
+
+def test_prompts_and_dimensions_are_read_once(tmp_path, folders, one_thread):
+    folder = tmp_path / "matryoshka"
+    shutil.copytree(folders["sentences"], folder)
+    settings = {"prompts": {"query": "who is "}, "truncate_dim": 8}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    os.utime(folder, (1_700_000_000, 1_700_000_000))
+    served = load_served_model("matryoshka", folder, lambda: None)
+    shutil.rmtree(folder)
+    assert (served.prompts, served.dimensions) == ({"query": "who is "}, (8,))
+    fields = served.to_dict()
+    assert (fields["id"], fields["object"], fields["created"]) == ("matryoshka", "model", 1_700_000_000)
+    assert fields["dimensions"] == [8]
 
 
 def test_invalid_and_duplicate_names_are_rejected(folders):

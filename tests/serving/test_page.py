@@ -110,13 +110,13 @@ def bar_rows(bars: Locator) -> list[tuple[str, str]]:
 
 def test_tabs_are_the_capabilities_of_the_models(visit, server):
     assert tab_ids(visit()) == ALL_TABS
-    server.behavior.models = {"models": canned_answers.models()["models"][:1]}
+    server.behavior.models = {"data": canned_answers.models()["data"][:1]}
     server.behavior.runs = []
     assert tab_ids(visit()) == ["fill-mask", "vectors", "input", "attention"]
 
 
 def test_a_server_without_models_and_runs_shows_how_to_start_one(visit, server):
-    server.behavior = Behavior(models={"models": []})
+    server.behavior = Behavior(models={"data": []})
     assert "bertworks serve" in visit().locator("main").inner_text()
 
 

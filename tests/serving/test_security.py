@@ -230,6 +230,22 @@ def test_content_types_that_need_no_cors_preflight_are_rejected(content_type):
     assert send_request(make_guard(), method="POST", content_type=content_type).status == 415
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_the_app_answers_methods_that_no_route_has(method):
+    guard = make_guard(limits=Limits(body_bytes=10))
+    assert send_request(guard, method=method, content_type="text/plain").status == 200  # of the app in this test
+    assert send_request(guard, method=method, parts=(b"x" * 11,), content_length="11").status == 413
+
+
+def test_errors_on_the_routes_of_tei_have_its_shape():
+    response = send_request(make_guard(), "/embed", method="POST", content_type="text/plain")
+    assert (response.status, response.headers["cache-control"]) == (415, "no-store")
+    assert json.loads(response.body) == {
+        "error": "send JSON, with the header: Content-Type: application/json",
+        "error_type": "Validation",
+    }
+
+
 def test_json_with_a_charset_is_json():
     assert send_request(make_guard(), method="POST", content_type="Application/JSON; charset=utf-8").status == 200
 

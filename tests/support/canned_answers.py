@@ -64,7 +64,10 @@ WEIGHTS = {
 
 def models() -> dict[str, Any]:
     shared = {"input_fields": None, "max_length": 512, "languages": None}
-    return {"models": [{**model, **shared, "description": f"the canned model {model['name']}"} for model in MODELS]}
+    data = [
+        {"id": model["name"], **model, **shared, "description": f"the canned model {model['name']}"} for model in MODELS
+    ]
+    return {"object": "list", "data": data}
 
 
 def fill_mask(body: Mapping[str, Any]) -> dict[str, Any]:

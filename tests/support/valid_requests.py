@@ -18,4 +18,10 @@ VALID: list[tuple[str, dict[str, Any]]] = [
     ("/v1/models/classify/attention", {"text": "a cat", "layer": 1, "head": 2, "top_k": 5}),
     ("/v1/embeddings", {"model": "sentences", "input": ["a cat"], "encoding_format": "base64"}),
     ("/v1/embeddings/projection", {"model": "sentences", "inputs": ["a", "b", "c"], "query": "d"}),
+    ("/embed", {"inputs": ["a cat", [2, 5, 3]], "truncate": True, "normalize": False}),
+    ("/embed_all", {"inputs": "a cat", "truncation_direction": "Left"}),
+    ("/predict", {"inputs": [["a good film"], ["a cat", "a dog"]], "raw_scores": True}),
+    ("/rerank", {"query": "a cat", "texts": ["a dog", "a film"], "return_text": True}),
+    ("/similarity", {"inputs": {"source_sentence": "a cat", "sentences": ["a dog"]}, "parameters": None}),
+    ("/tokenize", {"inputs": ["a cat", "a dog"], "add_special_tokens": False}),
 ]

@@ -201,7 +201,7 @@ def test_the_model_is_served_over_http(run: Path):
     serving.service.state.is_ready = True
     try:
         client = TestClient(serving.app, base_url="http://127.0.0.1")
-        (listed,) = client.get("/v1/models").json()["models"]
+        (listed,) = client.get("/v1/models").json()["data"]
         assert listed["task"] == "relevance"
         assert listed["input_fields"] == [["query", "passage"]]
         assert {"predict", "explain"} <= set(listed["capabilities"])

@@ -20,10 +20,12 @@ from bertworks.embeddings.pooling import Pooling
 from bertworks.errors import InputError
 from bertworks.inference.attribution import explain
 from bertworks.inference.generate import GenerationConfig
+from bertworks.inference.predictor import Predictor
 from bertworks.sampling.windows import make_windows
 from bertworks.serving.batch_scheduler import Queue
 from bertworks.serving.models import ServedModel
 from bertworks.serving.queues import PoolingInput, pooling_inputs
+from bertworks.tasks.contract import Features, Task, TaskExample
 from bertworks.tasks.inputs import example_from_input
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.text_coverage import SpelledSequence, TextCoverage
@@ -88,19 +90,27 @@ def predict_work(served_model: ServedModel, inputs: Sequence[Input], truncate: b
     )
 
     def finish(outputs: Sequence[Any]) -> dict[str, Any]:
-        predictions, start = [], 0
-        for example, example_features in zip(examples, features, strict=True):
-            stop = start + len(example_features.sequences)
-            predictions.append(task.decode(example, example_features, outputs[start:stop]).to_dict())
-            start = stop
+        predictions = [prediction.to_dict() for prediction in decode_all(task, examples, features, outputs)]
         if sentences:
             predictions = [
                 {**sentence, **{key: value for key, value in prediction.items() if key != "id"}}
                 for sentence, prediction in zip(sentences, predictions, strict=True)
             ]
-        return {"predictions": predictions, "usage": asdict(usage), "warnings": _warnings_in(coverage)}
+        warnings = [*_single_text_warnings(predictor, examples), *_warnings_in(coverage)]
+        return {"predictions": predictions, "usage": asdict(usage), "warnings": warnings}
 
     return Work(queue, sequences, finish)
+
+
+def decode_all(
+    task: Task, examples: Sequence[Any], features: Sequence[Features], outputs: Sequence[Any]
+) -> Iterator[Any]:
+    """Yield the prediction of each example from the outputs of all their sequences."""
+    start = 0
+    for example, example_features in zip(examples, features, strict=True):
+        stop = start + len(example_features.sequences)
+        yield task.decode(example, example_features, outputs[start:stop])
+        start = stop
 
 
 def embed_work(
@@ -180,7 +190,8 @@ def explain_work(served_model: ServedModel, raw_input: Input, target: str | None
     features = predictor.module.task.featurize(example, predictor.tokenizer, predictor.window_rule)
     if all(sequence.positions is not None and not len(sequence.positions) for sequence in features.sequences):
         raise InputError("the input has no word to explain; every text needs at least one word")
-    warnings = _warnings_in(_coverage_of(served_model, features.sequences))
+    coverage = _coverage_of(served_model, features.sequences)
+    warnings = [*_single_text_warnings(predictor, [example]), *_warnings_in(coverage)]
 
     def run() -> dict[str, Any]:
         return {**explain(predictor, example, target).to_dict(), "warnings": warnings}
@@ -238,13 +249,30 @@ def _text_warnings(served_model: ServedModel, text: str) -> list[dict[str, Any]]
     return [warning.to_dict() for warning in served_model.model.coverage_warnings(text)]
 
 
+def token_ids_array(tokenizer: Tokenizer, token_ids: Sequence[int], index: int) -> npt.NDArray[np.int64]:
+    """Return the token ids of an input (T,); raise InputError for an id that the vocabulary does not have."""
+    input_ids = np.array(token_ids, dtype=np.int64)
+    if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < tokenizer.vocab_size:
+        raise InputError(f"input {index}: token ids of this model are 0 to {tokenizer.vocab_size - 1}")
+    return input_ids
+
+
 def _tokenize(tokenizer: Tokenizer, pooling: Pooling, text: str | Sequence[int], index: int) -> TokenizedText:
     if isinstance(text, str):
         return tokenizer.tokenize(pooling.prepare_text(text))
-    input_ids = np.array(text, dtype=np.int64)
-    if len(input_ids) and not 0 <= input_ids.min() <= input_ids.max() < tokenizer.vocab_size:
-        raise InputError(f"input {index}: token ids of this model are 0 to {tokenizer.vocab_size - 1}")
-    return TokenizedText.from_ids(input_ids)
+    return TokenizedText.from_ids(token_ids_array(tokenizer, text, index))
+
+
+def _single_text_warnings(predictor: Predictor, examples: Sequence[TaskExample]) -> list[dict[str, Any]]:
+    """Return a warning if the model was trained on pairs, as its folder records, and some inputs are single texts."""
+    num_single = sum(len(example.texts) == 1 for example in examples) if "pair" in predictor.columns else 0
+    if not num_single:
+        return []
+    message = (
+        f"{num_single:,} of {len(examples):,} inputs are single texts, but the model was trained on pairs; send both "
+        f'texts: {{"sentence1": TEXT, "sentence2": TEXT}}'
+    )
+    return [{"type": "single_text", "message": message, "ratio": num_single / len(examples), "examples": []}]
 
 
 def _pool_windows(

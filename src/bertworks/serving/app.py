@@ -25,6 +25,7 @@ from bertworks.serving.request_log import request_id_of
 from bertworks.serving.routing import JsonRoutes, json_response
 from bertworks.serving.security import Access, App, Guard, Observer
 from bertworks.serving.service import Service
+from bertworks.serving.tei import add_tei_endpoints
 
 PAGE = Path(__file__).parent / "page"
 
@@ -53,6 +54,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics has our own
     )
     add_endpoints(app, service)
+    add_tei_endpoints(app, service)
     _add_status_routes(app, service, metrics)
     _add_page(app)
     app.add_exception_handler(RequestError, _handle_request_error)
@@ -144,7 +146,8 @@ def _add_page(app: FastAPI) -> None:
 
 async def _handle_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return json_response(error.to_dict(request.scope["request_id"]), error.status, error.headers)
+    body = error.to_dict(request.scope["request_id"], request.scope["path"])
+    return json_response(body, error.status, error.headers)
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:

@@ -140,7 +140,7 @@ class BatchScheduler:
     def __init__(
         self, limits: QueueLimits, on_batch: Callable[[BatchRecord], None] = lambda record: None, num_workers: int = 1
     ) -> None:
-        self._limits = limits
+        self.limits = limits
         self._on_batch = on_batch
         self._state = _State()
         self._condition = threading.Condition()
@@ -172,7 +172,7 @@ class BatchScheduler:
 
     def check_capacity(self, num_arriving: int = 0) -> None:
         """Raise QueueFullError before a text is tokenized, if the requests that are already coming fill the queue."""
-        if self._state.num_requests + num_arriving >= self._limits.requests:
+        if self._state.num_requests + num_arriving >= self.limits.requests:
             raise QueueFullError(self._estimate_wait())
 
     def submit(self, queue: Queue, items: Sequence[Any]) -> Future[list[Any]]:
@@ -195,7 +195,7 @@ class BatchScheduler:
                 raise RuntimeError("the scheduler is closed")
             self.check_capacity()
             # A single request may exceed the limit: it is accepted when nothing else is queued.
-            if self._state.num_tokens and self._state.num_tokens + sum(lengths) > self._limits.tokens:
+            if self._state.num_tokens and self._state.num_tokens + sum(lengths) > self.limits.tokens:
                 raise QueueFullError(self._estimate_wait())
             self._state.waiting_jobs.setdefault(queue, deque()).append(job)
             self._state.num_requests += 1

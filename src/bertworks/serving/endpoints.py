@@ -46,8 +46,9 @@ class Endpoints:
         self._service = service
 
     async def models(self, request: Request) -> Response:
-        """List the served models and their capabilities."""
-        return json_response({"models": [served.to_dict() for served in self._service.models.values()]})
+        """List the served models and their capabilities, compatible with OpenAI's API."""
+        data = [served.to_dict() for served in self._service.models.values()]
+        return json_response({"object": "list", "data": data})
 
     async def model(self, request: Request, name: str) -> Response:
         """Describe one model and its capabilities."""
@@ -156,10 +157,7 @@ class Endpoints:
                 422, f"an input has more than {self._service.limits.characters:,} tokens; split it into parts"
             )
         vectors = await self._embed_texts(lambda: embed_work(served, inputs, None, False), num_characters)
-        vector_size = vectors.values.shape[1]
-        if body.dimensions not in (None, vector_size):
-            raise RequestError(422, f"the vectors of this model have {vector_size} dimensions; leave dimensions out")
-        values: list[Any] = list(vectors.values)
+        values: list[Any] = list(self._service.truncate(served, vectors.values, body.dimensions))
         if body.encoding_format == "base64":
             values = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in values]
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(values)]

@@ -1,4 +1,7 @@
-"""HTTP errors: a status and a message in, a JSON object out, without paths or tracebacks."""
+"""HTTP errors: a status and a message in, a JSON object out, without paths or tracebacks.
+
+On the routes of Text Embeddings Inference (TEI) the object has TEI's shape, which its clients parse.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,18 @@ ERROR_TYPES = {
     413: "content_too_large",
     415: "unsupported_media_type",
     422: "unprocessable",
+    424: "failed_dependency",
     429: "queue_full",
     431: "headers_too_large",
     500: "internal_error",
     503: "unavailable",
     504: "timeout",
 }
+
+
+TEI_PATHS = frozenset(("/embed", "/embed_all", "/predict", "/rerank", "/similarity", "/tokenize", "/info"))
+TEI_ERROR_TYPES = ("Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty")
+_TEI_TYPES_BY_STATUS = {422: "Tokenizer", 429: "Overloaded", 503: "Unhealthy"}
 
 
 class RequestError(Exception):
@@ -36,5 +45,16 @@ class RequestError(Exception):
         self.headers = dict(headers or {})
         self.type = error_type or ERROR_TYPES.get(status, "error")
 
-    def to_dict(self, request_id: str) -> dict[str, Any]:
+    def to_dict(self, request_id: str, path: str = "") -> dict[str, Any]:
+        """Return the body of the response to a request for that path."""
+        if path in TEI_PATHS:
+            return {"error": self.message, "error_type": self.tei_type}
         return {"error": {"type": self.type, "message": self.message, "request_id": request_id}}
+
+    @property
+    def tei_type(self) -> str:
+        """TEI's type of the error: its own, else by the status; TEI names no types of further statuses."""
+        if self.type in TEI_ERROR_TYPES:
+            return self.type
+        is_client_error = self.status < 500 and self.status != 424
+        return _TEI_TYPES_BY_STATUS.get(self.status, "Validation" if is_client_error else "Backend")

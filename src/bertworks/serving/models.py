@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.sentence_settings import read_dimensions, read_prompts
 from bertworks.embeddings.vectors import read_window_rule, resolve_window_rule
 from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.engines.graph_encoder import GraphEncoder
@@ -22,8 +24,8 @@ from bertworks.sampling.windows import WindowRule
 from bertworks.serving.queues import EmbedQueue, PredictQueue, UnbatchedQueue
 from bertworks.tasks.contract import ExplainableTask, LabelledTask, Task
 
-# A name is used in URLs and in metric labels.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# A name is used in URLs, where it may have letters of any script, and in metric labels.
+_NAME = re.compile(r"[^\W_][\w.-]{0,63}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,9 @@ class ServedModel:
     embed_queue: EmbedQueue
     unbatched_queue: UnbatchedQueue
     predict_queue: PredictQueue | None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    dimensions: tuple[int, ...] = ()
+    created: int = 0
 
     @property
     def task(self) -> Task | None:
@@ -86,12 +91,17 @@ class ServedModel:
     def to_dict(self) -> dict[str, Any]:
         task = self.task
         return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "bertworks",
             "name": self.name,
             "task": None if task is None else task.name,
             "capabilities": list(self.capabilities),
             "input_fields": None if task is None else [list(fields.names) for fields in task.input_fields],
             "labels": list(task.labels) if isinstance(task, LabelledTask) else None,
             "max_length": self.max_length,
+            "dimensions": list(self.dimensions),
             "languages": self.model.metadata.get("languages"),
             "description": _describe(self),
         }
@@ -116,6 +126,9 @@ def load_served_model(
         embed_queue=EmbedQueue(name, TorchEngine(model.encoder, model.tokenizer, budget)),
         unbatched_queue=UnbatchedQueue(name, pause),
         predict_queue=None if model.predictor is None else PredictQueue(name, model.predictor, budget),
+        prompts=read_prompts(model.folder),
+        dimensions=read_dimensions(model.folder),
+        created=int(model.folder.stat().st_mtime),
     )
 
 
@@ -132,7 +145,7 @@ def named_folders(arguments: Sequence[str]) -> dict[str, str]:
         path = Path(folder)
         if not (path / "config.json").is_file() and (path / "model" / "config.json").is_file():
             folder = str(path / "model")
-        name = name or display_name(folder)
+        name = unicodedata.normalize("NFC", name or display_name(folder))  # as clients write it
         check_name(name, argument)
         folder = str(packaged_model(folder) or folder)
         if name in folders:

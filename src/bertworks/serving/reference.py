@@ -66,7 +66,8 @@ def _render_schema(title: str, schema: Mapping[str, Any], spec: Mapping[str, Any
         f"<td>{_escape(field.get('description', ''))}</td></tr>"
         for name, field in resolved.get("properties", {}).items()
     ]
-    yield f"<h3>{title}</h3><table>{''.join(rows)}</table>"
+    content = f"<table>{''.join(rows)}</table>" if rows else f"<p>{_escape(_type_name(resolved))}</p>"
+    yield f"<h3>{title}</h3>{content}"
     for example in resolved.get("examples", []):
         yield f"<pre>{_escape(json.dumps(example, ensure_ascii=False, indent=2))}</pre>"
 

@@ -7,6 +7,7 @@ pydantic: FastAPI's layers would take longer than all the rest of the server.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, get_type_hints
 
@@ -74,13 +75,39 @@ class JsonRoutes:
 
 
 def parse_body(body_class: type[BaseModel], data: bytes) -> BaseModel:
-    """Parse and validate a body; raise a RequestError with the first problem."""
+    """Parse and validate a body; raise a RequestError with the first problem.
+
+    JSON has one type of numbers, so 1.0 is accepted where an integer is asked; "1" and true are not.
+    """
     try:
         return body_class.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        location = ".".join(str(part) for part in first["loc"])
-        raise RequestError(400, f"{location}: {first['msg']}" if location else str(first["msg"])) from None
+        problems = error
+    if any(_is_integral_float(problem) for problem in problems.errors(include_url=False, include_context=False)):
+        try:
+            return body_class.model_validate_json(_with_integers(data))
+        except ValidationError as error:
+            problems = error
+        except (ValueError, RecursionError):  # what pydantic reads as JSON, but json does not
+            pass
+    first = problems.errors(include_url=False, include_context=False, include_input=False)[0]
+    location = ".".join(str(part) for part in first["loc"])
+    raise RequestError(400, f"{location}: {first['msg']}" if location else str(first["msg"]))
+
+
+def _is_integral_float(problem: Mapping[str, object]) -> bool:
+    value = problem["input"]
+    return problem["type"] == "int_type" and isinstance(value, float) and value.is_integer()
+
+
+def _with_integers(data: bytes) -> str:
+    """Return JSON in which integral floats are integers, which float fields take, too."""
+
+    def parse_float(digits: str) -> int | float:
+        value = float(digits)
+        return int(value) if value.is_integer() else value
+
+    return json.dumps(json.loads(data, parse_float=parse_float))
 
 
 async def cancel_on_disconnect(request: Request, response: Coroutine[Any, Any, Response]) -> Response:

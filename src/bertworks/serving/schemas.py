@@ -18,6 +18,9 @@ MAX_ATTENTION_WEIGHTS = 20_000
 MAX_NEW_TOKENS = 512
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+# A long list of wrong elements is one problem, not as many.
+Texts = Annotated[list[str], Field(fail_fast=True)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
@@ -171,9 +174,11 @@ class EmbeddingsBody(BaseModel):
     )
 
     model: str
-    input: str | list[str] | list[TokenId] | list[list[TokenId]]
+    input: str | Texts | TokenIds | Annotated[list[TokenIds], Field(fail_fast=True)]
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(None, description="Must be the model's vector size if it is given.")
+    dimensions: int | None = Field(
+        None, description="The size of the vectors: the model's own, or one of the `dimensions` of a Matryoshka model."
+    )
 
     def inputs(self) -> list[str | list[int]]:
         if isinstance(self.input, str):
@@ -193,18 +198,16 @@ class UsageResponse(BaseModel):
     num_unknown: int = Field(description="Tokens that are unknown to the vocabulary.")
 
 
-class CoverageWarningResponse(BaseModel):
-    """The vocabulary of the model hardly reads the texts: another language or script."""
+class WarningResponse(BaseModel):
+    """A reason not to trust the result: texts of another language or script, or single texts instead of pairs."""
 
-    type: Literal["unknown_tokens", "fragments", "minor_script"]
+    type: Literal["unknown_tokens", "fragments", "minor_script", "single_text"]
     message: str
-    ratio: float = Field(description="The share of tokens that it is about.")
+    ratio: float = Field(description="The share of tokens that it is about; of inputs for single_text.")
     examples: list[str] = Field(description="The most frequent unknown words, or the script.")
 
 
-Warnings = Annotated[
-    list[CoverageWarningResponse], Field(description="What the vocabulary of the model cannot read; usually empty.")
-]
+Warnings = Annotated[list[WarningResponse], Field(description="What the model was not trained to read; usually empty.")]
 
 
 class PredictResponse(BaseModel):
@@ -313,18 +316,26 @@ class EmbeddingsResponse(BaseModel):
 
 
 class ModelResponse(BaseModel):
+    """OpenAI's description of a model, with ours beside it."""
+
+    id: str
+    object: Literal["model"]
+    created: int = Field(description="When the model folder was last written, in seconds since 1970.")
+    owned_by: str
     name: str
     task: str | None
     capabilities: list[str]
     input_fields: list[list[str]] | None = Field(description="The alternative input fields of the task.")
     labels: list[str] | None
     max_length: int
+    dimensions: list[int] = Field(description="The vector sizes of a Matryoshka model; empty for any other model.")
     languages: list[str] | None
     description: str
 
 
 class ModelsResponse(BaseModel):
-    models: list[ModelResponse]
+    object: Literal["list"]
+    data: list[ModelResponse]
 
 
 class RunsResponse(BaseModel):

@@ -23,7 +23,7 @@ import orjson
 from bertworks.errors import SettingsError
 from bertworks.serving.api_keys import KeyFile
 from bertworks.serving.client_limits import RateLimit
-from bertworks.serving.errors import RequestError
+from bertworks.serving.errors import TEI_PATHS, RequestError
 from bertworks.serving.metrics import NONE, Metrics
 from bertworks.serving.request_log import RequestRecord, epoch_time, request_id_of
 
@@ -190,13 +190,13 @@ class Guard:
             raise RequestError(503, "the server is shutting down", {"Connection": "close"})
         if self.rate_limit is not None and not is_public(path):
             self.rate_limit.check(key or _client_address(scope) or "")
-        if scope["method"] in ("POST", "PUT", "PATCH"):
-            self._check_body_headers(headers)
-
-    def _check_body_headers(self, headers: Mapping[bytes, bytes]) -> None:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.limits.body_bytes:
             raise _too_large(self.limits)
+        if scope["method"] == "POST":  # no route has another method with a body: the app answers 404 or 405
+            self._check_content_type(headers)
+
+    def _check_content_type(self, headers: Mapping[bytes, bytes]) -> None:
         # A page of another origin can send a form or plain text without a CORS preflight, but not JSON.
         content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if content_type != b"application/json":
@@ -278,7 +278,7 @@ class _ResponseSender:
             names = {name.lower() for name, _ in headers}
             headers += _HEADERS if _CONTENT_SECURITY_POLICY[0] in names else (*_HEADERS, _CONTENT_SECURITY_POLICY)
             headers.append((b"x-request-id", self.request_id.encode()))
-            if self.path.startswith("/v1/"):
+            if self.path.startswith("/v1/") or self.path in TEI_PATHS:
                 headers.append((b"cache-control", b"no-store"))
             message["headers"] = headers
         await self.send(message)
@@ -286,7 +286,7 @@ class _ResponseSender:
     async def send_error(self, error: RequestError, must_close: bool) -> None:
         if self.status != 499:  # the response has started
             raise error
-        body = orjson.dumps(error.to_dict(self.request_id))
+        body = orjson.dumps(error.to_dict(self.request_id, self.path))
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
         if must_close:
             headers["Connection"] = "close"

@@ -14,8 +14,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from bertworks.embeddings.sentence_settings import truncate_vectors
 from bertworks.errors import BertworksError, FolderError
-from bertworks.serving.answers import Work
+from bertworks.serving.answers import Floats, Work
 from bertworks.serving.batch_scheduler import BatchScheduler, QueueFullError
 from bertworks.serving.errors import RequestError
 from bertworks.serving.models import ServedModel
@@ -83,6 +84,11 @@ class Service:
                     422, f"a text is longer than {self.limits.characters:,} characters; split it into parts"
                 )
         return num_characters
+
+    def truncate(self, served_model: ServedModel, vectors: Floats, size: int | None) -> Floats:
+        """Return vectors of the size that a client asks for; raise a RequestError if the model does not offer it."""
+        with _translate_errors():
+            return truncate_vectors(vectors, size, served_model.dimensions, served_model.pooling.normalize)
 
     async def answer(self, make_work: Callable[[], Work], num_characters: int) -> Any:
         """Create the work of a request with the tokenizers, compute it and return its response, within the limits."""

@@ -48,6 +48,7 @@ export const CHINESE = {
   "warning.fragments":
     "结果不可信：{percent} 的词元只是字节或单个字母，模型的词表几乎没有这种文字或语言。请选择这种语言的模型。",
   "warning.minor_script": "结果不可信：模型的词表是为另一种文字制作的，这些词被切成许多词元。请选择这种语言的模型。",
+  "warning.single_text": "请谨慎看待结果：模型是用文本对训练的，这里只有一段文本。请添加第二段文本。",
 
   "fields.text": "文本",
   "fields.pair": "第二段文本",

@@ -50,6 +50,8 @@ export const ENGLISH = {
     "Do not trust this result: {percent} of the tokens are bytes or single letters, since the model hardly has this script or language. Choose a model of this language.",
   "warning.minor_script":
     "Do not trust this result: the vocabulary of the model is made for another script, and splits these words into many tokens. Choose a model of this language.",
+  "warning.single_text":
+    "Be careful with this result: the model was trained on pairs of texts, but got a single text. Add the second text.",
 
   "fields.text": "Text",
   "fields.pair": "Second text",

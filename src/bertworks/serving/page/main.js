@@ -28,7 +28,7 @@ let openTabs = [];
 async function start() {
   replaceContent(content, notice("page.loading"));
   try {
-    const { models } = (await request("v1/models")).response;
+    const { data: models } = (await request("v1/models")).response;
     const [runs, hasSearch] = [await loadRuns(), await canSearch(models)];
     showTabs(models, runs, hasSearch);
   } catch (error) {

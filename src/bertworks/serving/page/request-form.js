@@ -171,7 +171,7 @@ function showResult(state, result) {
   replaceContent(state.footer, resultFooter(result));
 }
 
-/** Return a warning of the server, that the vocabulary hardly reads the text, as a sentence. */
+/** Return a warning of the server, such as that the vocabulary hardly reads the text, as a sentence. */
 function warningText({ type, ratio, examples }) {
   return t(`warning.${type}`, { percent: formatPercent(ratio), examples: examples.join(" ") });
 }
