@@ -207,8 +207,9 @@ class _GraphWriter:
         op, weight = self.nodes.op, self.nodes.weight
         if _pools_last_token(self.encoder):
             position_axis = weight("position_axis", np.array([1]))
-            length = op("ReduceSum", (INPUTS[1], position_axis))  # (B, 1)
-            last = op("Sub", (length, weight("one", np.int64(1))))
+            # The last position that is visible, so that texts may be padded on either side: XLNet's are on the left.
+            visible_positions = op("Mul", (INPUTS[1], self.positions()))  # (B, T)
+            last = op("ReduceMax", (visible_positions, position_axis))  # (B, 1)
             index = op("Unsqueeze", (last, weight("index_axis", np.array([2]))))
             gathered = op("GatherND", (last_hidden_state, index), attributes={"batch_dims": 1})
             vectors = op("Squeeze", (gathered, position_axis))
