@@ -255,7 +255,7 @@ def export(
 
 
 def serve(
-    models: str | Sequence[str],
+    models: PathLike | Sequence[PathLike],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -268,7 +268,7 @@ def serve(
     from bertworks.serving.server import serve as run
 
     request = ServeRequest(
-        models=(models,) if isinstance(models, str) else tuple(models), host=host, port=port,
+        models=tuple(_paths(models)), host=host, port=port,
         key_file=None if api_key_file is None else Path(api_key_file), engine=engine,
         precision=precision,
     )  # fmt: skip

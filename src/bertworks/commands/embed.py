@@ -22,6 +22,7 @@ from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.progress import Progress, ProgressCallback
+from bertworks.reading import convert_paths
 from bertworks.vocabulary.text_coverage import CoverageWarning
 
 
@@ -42,6 +43,9 @@ class EmbedRequest:
     truncate: bool = False
     engine: str | None = None
     precision: str | None = None
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

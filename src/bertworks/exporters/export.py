@@ -26,6 +26,7 @@ from bertworks.integrity.model_files import write_metadata
 from bertworks.models.folder import versions
 from bertworks.models.hub import fetch
 from bertworks.models.weights import find_weights
+from bertworks.reading import convert_paths
 from bertworks.tasks.contract import TaskScores
 
 # Writes the weights of a model into a folder, given sample sequences and a tolerance; returns the scheme it chose.
@@ -67,6 +68,9 @@ class ExportRequest:
     difference: float | None = None
     cosine: float | None = None
     points: float | None = None
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "output", "data")
 
 
 @dataclass(frozen=True, slots=True)
