@@ -224,12 +224,17 @@ def predict(
 
 
 def encode(
-    model: PathLike, texts: Iterable[str], *, pooling: str | None = None, precision: str | None = None
+    model: PathLike,
+    texts: Iterable[str],
+    *,
+    pooling: str | None = None,
+    truncate: bool = False,
+    precision: str | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Return one vector per text, (N, D)."""
+    """Return one vector per text, (N, D); see `Model.encode`."""
     from bertworks.inference.model import load
 
-    return load(model, precision=precision).encode(texts, pooling)
+    return load(model, precision=precision).encode(texts, pooling, truncate=truncate)
 
 
 def export(

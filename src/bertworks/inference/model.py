@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from bertworks.datasets.files import Record
-from bertworks.embeddings.vectors import embed
+from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule, stored_window_rule
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.precision import AUTO, resolve_precision
@@ -52,6 +53,7 @@ class Model:
     report     which tensors were loaded, missing (newly initialized), or unexpected
     metadata   the content of bertworks.json without the hashes
     precision  fp32, bf16 or fp16
+    stored_pooling   the pooling of the folder when it was loaded, or the reason why it cannot be computed
     """
 
     folder: Path
@@ -63,10 +65,31 @@ class Model:
     precision: str = "fp32"
     predictor: Predictor | None = None
     bilm_head: Softmax | None = None
+    stored_pooling: Pooling | FolderError = field(default_factory=Pooling)
 
-    def encode(self, texts: Iterable[str], pooling: str | None = None) -> npt.NDArray[np.float32]:
-        """Return one vector per text, pooled over its tokens: mean, first or max; by default what the folder states."""
-        return embed(self.encoder, self.tokenizer, self.folder, texts, pooling)
+    @property
+    def pooling(self) -> Pooling:
+        """The pooling that the folder states; raises FolderError if it cannot be computed here."""
+        if isinstance(self.stored_pooling, FolderError):
+            raise self.stored_pooling
+        return self.stored_pooling
+
+    def text_extraction(self, pooling: str | None = None, truncate: bool = False) -> Extraction:
+        """Return how text vectors are computed: by the folder's pooling and window rule, unless others are given."""
+        used = self.pooling.with_kind(pooling) if pooling else self.pooling
+        stored_rule = stored_window_rule(self.metadata)
+        window_rule = resolve_window_rule(used, self.encoder.config.max_length, truncate, stored_rule)
+        return Extraction(pooling=used, window_rule=window_rule)
+
+    def encode(
+        self, texts: Iterable[str], pooling: str | None = None, *, truncate: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """Return one vector per text, pooled over its tokens: mean, first, max, …; by default what the folder states.
+
+        A text longer than the model's maximum is split into overlapping windows, in which each token counts once; with
+        `truncate` its first tokens alone count, as in sentence-transformers.
+        """
+        return embed(self.encoder, self.tokenizer, texts, self.text_extraction(pooling, truncate))
 
     def predict(self, texts: Iterable[Input]) -> list[Any]:
         """Return the prediction of the fine-tuned task for each text.
@@ -204,7 +227,16 @@ def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport
         report=report,
         metadata=folder.metadata,
         predictor=predictor,
+        stored_pooling=_try_pooling(folder),
     )
+
+
+def _try_pooling(folder: ModelFolder) -> Pooling | FolderError:
+    """Return the pooling of a folder; one that is not supported hinders vectors only, not predictions."""
+    try:
+        return read_pooling(folder.path).for_tokenizer(folder.tokenizer)
+    except FolderError as error:
+        return error
 
 
 def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
@@ -230,6 +262,7 @@ def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
         precision=precision,
         predictor=predictor,
         bilm_head=bilm_head,
+        stored_pooling=_try_pooling(folder),
     )
 
 
