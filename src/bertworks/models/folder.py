@@ -20,7 +20,7 @@ import tokenizers
 import torch
 
 import bertworks
-from bertworks.disk import staged_folder, write_json
+from bertworks.disk import staged_folder, write_bytes, write_json
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.families import ENCODERS, family_of, shapes_of
@@ -154,8 +154,10 @@ def write_folder(
     tensors: Mapping[str, torch.Tensor],
     tokenizer: Tokenizer,
     metadata: Mapping[str, Any],
+    other_files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a model folder. `tensors` have Hugging Face's names; `metadata` goes to bertworks.json.
+    """Write a model folder. `tensors` have Hugging Face's names; `metadata` goes to bertworks.json; `other_files` are
+    written as they are, by their name in the folder.
 
     Files are staged first, so that a full disk leaves an existing model unchanged.
     """
@@ -165,6 +167,9 @@ def write_folder(
         tokenizer.save(staged, family.padding_side)
         special_ids = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
         write_json(staged / "config.json", {**special_ids, **config})
+        for name, content in (other_files or {}).items():
+            (staged / name).parent.mkdir(exist_ok=True)
+            write_bytes(staged / name, content)
         write_metadata(staged, {**metadata, "versions": versions()})
 
 

@@ -32,6 +32,7 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
+from bertworks.models.sentence_files import read_sentence_files
 from bertworks.records import ScoreRecord
 from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
@@ -65,6 +66,7 @@ class FinetuneRun:
     best: ScoreRecord | None = None
     num_evals_without_improvement: int = 0
     best_scores: TaskScores | None = None
+    sentence_files: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def module(self) -> TaskModule:
@@ -117,6 +119,7 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
         digest=_digest(request),
         folder=folder,
         coverage=coverage,
+        sentence_files=read_sentence_files(base.path),
     )
     return run, events
 
