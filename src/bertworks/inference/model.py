@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.precision import AUTO, resolve_precision
 from bertworks.engines.graph_encoder import Runtime
 from bertworks.engines.runtimes import RUNTIMES, TORCH, choose_engine
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.fill_mask import FillMaskResult, MaskFiller
 from bertworks.inference.finetuned import build_predictor, is_finetuned, read_task
 from bertworks.inference.generate import GenerationConfig, GenerationResult, NextWord, TextGenerator
@@ -99,6 +99,8 @@ class Model:
         """
         if self.predictor is None:
             raise FolderError(f"{self.folder} is not fine-tuned for a task; fine-tune it with `bertworks finetune`")
+        if isinstance(texts, str | Mapping):
+            raise InputError("a single text was given instead of several; put it into a list: [text]")
         task = self.predictor.module.task
         records = (Record(fields_from_input(task, text), f"text {index}") for index, text in enumerate(texts))
         examples = task.read_unlabelled(records, {})
@@ -106,6 +108,8 @@ class Model:
 
     def translate(self, texts: Iterable[str], search_settings: BeamSearchSettings | None = None) -> list[str]:
         """Return the translation of each text, by the folder's beam search settings unless others are given."""
+        if isinstance(texts, str):
+            raise InputError("a single text was given instead of several; put it into a list: [text]")
         return [prediction.text for prediction in translate_texts(self.translator(search_settings), texts)]
 
     def translator(self, search_settings: BeamSearchSettings | None = None) -> Predictor:
