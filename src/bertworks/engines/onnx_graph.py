@@ -266,7 +266,10 @@ def _mlm_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
     op, activation = writer.nodes.op, writer.encoder.config.layer_config.hidden_act
     values = activate(writer.nodes, writer.dense(LAST_HIDDEN_STATE, "dense", tensors), activation)
     values = writer.layer_norm(values, "mlm_norm", tensors["norm.weight"], tensors["norm.bias"])
-    output_embeddings = op("Transpose", ("token_embeddings",), attributes={"perm": [1, 0]})  # tied, stored once
+    if "output" in tensors:
+        output_embeddings = writer.nodes.weight("output_embeddings", tensors["output"].T)
+    else:  # tied, stored once
+        output_embeddings = op("Transpose", ("token_embeddings",), attributes={"perm": [1, 0]})
     scores = op("MatMul", (values, output_embeddings))
     op("Add", (scores, writer.nodes.weight("mlm_bias", tensors["bias"])), LOGITS)
     return {LOGITS: ("batch", "sequence", writer.encoder.config.vocab_size)}

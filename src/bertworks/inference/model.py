@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule,
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.precision import AUTO, resolve_precision
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.engines.graph_encoder import Runtime
 from bertworks.engines.runtimes import RUNTIMES, TORCH, choose_engine
 from bertworks.errors import FolderError, InputError, SettingsError
@@ -31,6 +33,7 @@ from bertworks.inference.translator import translate_texts, with_search_settings
 from bertworks.models.folder import ModelFolder, load_encoder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.tensor_names import LoadReport, load_into
+from bertworks.models.weights import untied_output
 from bertworks.objectives.bilm import create_bilm_head
 from bertworks.objectives.heads import MlmHead
 from bertworks.objectives.large_softmax import Softmax
@@ -247,7 +250,7 @@ def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
     encoder, report = load_encoder(folder)
     encoder.eval()
     encoder.set_precision(precision, cast_weights=True)
-    mlm_head, report = _load_head(folder, "mlm", MlmHead, report)
+    mlm_head, report = _load_mlm_head(folder, report)
     bilm_head, report = _load_head(folder, "bilm", create_bilm_head, report)
     if bilm_head is None:
         bilm_head, report = _load_head(folder, "bilm-table", create_bilm_head, report)
@@ -270,11 +273,23 @@ def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
     )
 
 
+def _load_mlm_head(folder: ModelFolder, report: LoadReport) -> tuple[MlmHead | None, LoadReport]:
+    """Return the masked-LM head, with its own output embeddings if they are not tied, and the report so far."""
+    names, output = folder.family.heads.get("mlm"), untied_output(folder.family, folder.tensors)
+    if names is None or output is None:
+        return _load_head(folder, "mlm", MlmHead, report)
+    return _load_head(folder, "mlm", partial(MlmHead, untied=True), report, {**names, "output": (output,)})
+
+
 def _load_head(
-    folder: ModelFolder, kind: str, make: Callable[[EncoderConfig], H], report: LoadReport
+    folder: ModelFolder,
+    kind: str,
+    make: Callable[[EncoderConfig], H],
+    report: LoadReport,
+    names: NameTable | None = None,
 ) -> tuple[H | None, LoadReport]:
     """Return the pretraining head of a kind if the folder has all its tensors, and the report of all tensors so far."""
-    names = folder.family.heads.get(kind)
+    names = names or folder.family.heads.get(kind)
     if names is None or not all(name in folder.tensors for hf_names in names.values() for name in hf_names):
         return None, report
     with torch.device("meta"):

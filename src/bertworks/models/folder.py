@@ -39,6 +39,7 @@ from bertworks.models.weights import (
     find_weights,
     normalize_names,
     open_weights,
+    untied_output,
     wrap_tensors,
     write_weights,
 )
@@ -76,7 +77,17 @@ class ModelFolder:
                 f"{self.path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only "
                 f"{self.encoder_config.vocab_size}; use the tokenizer of this model"
             )
-        return tokenizer
+        return tokenizer if self.template is None else tokenizer.with_template(self.template)
+
+
+def check_tied(folder: ModelFolder) -> None:
+    """Refuse to train a masked LM whose output embeddings are not tied: our head would take the token embeddings."""
+    name = untied_output(folder.family, folder.tensors)
+    if name is not None:
+        raise FolderError(
+            f"{folder.path}: '{name}' is not tied to the token embeddings, and such a masked LM cannot be trained "
+            f"further here; fine-tune it for a task, or choose another model"
+        )
 
 
 def read_folder(path: str | Path) -> ModelFolder:
