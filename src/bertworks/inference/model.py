@@ -40,6 +40,7 @@ from bertworks.objectives.large_softmax import Softmax
 from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.tasks.contract import GenerativeTask
 from bertworks.tasks.inputs import Input, fields_from_input
+from bertworks.vocabulary.special_tokens import PLAIN
 from bertworks.vocabulary.text_coverage import CoverageWarning, TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -197,7 +198,11 @@ class Model:
 
 
 def load(
-    name: str | Path, revision: str | None = None, engine: str | None = None, precision: str | None = None
+    name: str | Path,
+    revision: str | None = None,
+    engine: str | None = None,
+    precision: str | None = None,
+    split_special_tokens: bool = True,
 ) -> Model:
     """Load a model from a folder, by the name of a packaged model (en-small), or by its name on the hub.
 
@@ -206,6 +211,7 @@ def load(
     `engine` is torch, onnx or openvino; the default is the engine that the folder was exported for, else torch.
     `precision` is auto, fp32, bf16 or fp16; auto, the default, is bf16 where the processor multiplies it in hardware,
     else fp32. Engines other than torch compute in the precision of their graph.
+    With `split_special_tokens=False`, the default of transformers, "[SEP]" in a text is a special token, not text.
     """
     if engine not in (None, TORCH) and precision not in (None, AUTO, "fp32"):
         raise SettingsError(f"precision {precision} is for the engine torch; with {engine}, export the model instead")
@@ -213,8 +219,11 @@ def load(
     engine, is_exported = choose_engine(path, engine)
     if is_exported:
         folder = read_exported_folder(path)  # first: a damaged graph is never opened
+        folder = replace(folder, split_special_tokens=split_special_tokens)
         return _load_with_runtime(RUNTIMES[engine].open(path), folder, LoadReport((), (), ()))
-    folder = read_folder(path)
+    folder = replace(read_folder(path), split_special_tokens=split_special_tokens)
+    if folder.has_untrained_specials and is_finetuned(folder):  # by transformers: its head was trained without them
+        folder = replace(folder, template=PLAIN)
     if engine == TORCH:
         return _load_in_torch(folder, resolve_precision(precision or AUTO))
     model = _load_in_torch(folder, "fp32")

@@ -93,6 +93,7 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
     check_pair_order(window_rule, task, examples["train"])
     predictor = Predictor(module, base.tokenizer, window_rule)
     notes = [*(f"{count:,} {description}" for description, count in counts.items() if count), precision_note]
+    notes += [] if base.source is None else base.source.notes
     notes += [resolution.describe()] if resolution.reasons else []
     all_features = [task.featurize(example, base.tokenizer, window_rule) for example in examples["train"]]
     coverage = WindowCoverage.from_features(all_features, window_rule)
