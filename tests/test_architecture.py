@@ -16,6 +16,7 @@ SOURCE = Path(bertworks.__file__).parent
 LAYERS = [
     "errors",
     "reading",
+    "protobuf",
     "disk",
     "folder_lock",
     "allocator",
@@ -51,6 +52,7 @@ LAYERS = [
 TORCH_FREE = (
     "errors",
     "reading",
+    "protobuf",
     "disk",
     "folder_lock",
     "allocator",

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bertworks.commands.embed import EmbedRequest
+from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.errors import InputError
+from bertworks.exporters.export import ExportRequest
 from bertworks.reading import MAX_DEPTH, check_path, parse_json, parse_toml, unreadable_reason
 
 
@@ -60,3 +63,12 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match="is no path"):
         check_path(tmp_path / "a\0b")
     check_path(tmp_path / "absent")
+
+
+def test_strings_in_requests_become_paths():
+    request = EmbedRequest(model="en-small", file="texts.txt", output="vectors.npy")  # type: ignore[arg-type]
+    assert request.output == Path("vectors.npy")
+    finetune = FinetuneRequest(task="classify", model="m", train="train.tsv", output="run", dev=None)  # type: ignore[arg-type]
+    assert (finetune.train, finetune.output, finetune.dev) == (Path("train.tsv"), Path("run"), None)
+    export = ExportRequest(model="m", target="onnx", output="exported", data="dev.tsv")  # type: ignore[arg-type]
+    assert (export.output, export.data) == (Path("exported"), Path("dev.tsv"))

@@ -224,12 +224,17 @@ def predict(
 
 
 def encode(
-    model: PathLike, texts: Iterable[str], *, pooling: str | None = None, precision: str | None = None
+    model: PathLike,
+    texts: Iterable[str],
+    *,
+    pooling: str | None = None,
+    truncate: bool = False,
+    precision: str | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Return one vector per text, (N, D)."""
+    """Return one vector per text, (N, D); see `Model.encode`."""
     from bertworks.inference.model import load
 
-    return load(model, precision=precision).encode(texts, pooling)
+    return load(model, precision=precision).encode(texts, pooling, truncate=truncate)
 
 
 def export(
@@ -255,7 +260,7 @@ def export(
 
 
 def serve(
-    models: str | Sequence[str],
+    models: PathLike | Sequence[PathLike],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -268,7 +273,7 @@ def serve(
     from bertworks.serving.server import serve as run
 
     request = ServeRequest(
-        models=(models,) if isinstance(models, str) else tuple(models), host=host, port=port,
+        models=tuple(_paths(models)), host=host, port=port,
         key_file=None if api_key_file is None else Path(api_key_file), engine=engine,
         precision=precision,
     )  # fmt: skip

@@ -16,7 +16,7 @@ FEATURE_STRATEGIES = (
     "sum-all",
     "sum-with-embeddings",
 )
-POOLINGS = ("mean", "first", "max")
+POOLINGS = ("mean", "first", "max", "lasttoken", "mean_sqrt_len", "weightedmean")
 VOCABULARY_KINDS = ("wordpiece", "bpe", "byte-bpe", "unigram", "words", "jieba-words")
 WORD_VECTOR_KINDS = ("glove", "skip-gram", "cbow")
 COMPARE_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")

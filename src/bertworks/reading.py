@@ -56,6 +56,14 @@ def parse_toml(text: str) -> dict[str, Any]:
     return table
 
 
+def convert_paths(request: Any, *names: str) -> None:
+    """Turn strings in these fields of a frozen request into paths; for its `__post_init__`."""
+    for name in names:
+        value = getattr(request, name)
+        if isinstance(value, str):
+            object.__setattr__(request, name, Path(value))
+
+
 def check_path(path: Path) -> None:
     """Refuse a path that no file can have: with a name of 300 characters, or with a zero byte."""
     try:

@@ -4,9 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize as PeerNormalize
+from sentence_transformers.sentence_transformer.modules import Pooling as PeerPooling
+from small_models import write_pretrained
 
+import bertworks
 from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.errors import FolderError, SettingsError
 
@@ -19,7 +26,17 @@ def pool(pooling: Pooling, *windows: tuple[torch.Tensor, slice]) -> list[float]:
     return pooling.combine([pooling.pool(*window) for window in windows], count).tolist()
 
 
-@pytest.mark.parametrize(("kind", "vector"), [("mean", [3.0, 5.0]), ("first", [1.0, 9.0]), ("max", [5.0, 9.0])])
+@pytest.mark.parametrize(
+    ("kind", "vector"),
+    [
+        ("mean", [3.0, 5.0]),
+        ("first", [1.0, 9.0]),
+        ("max", [5.0, 9.0]),
+        ("lasttoken", [5.0, 4.0]),
+        ("mean_sqrt_len", pytest.approx([9 / 3**0.5, 15 / 3**0.5])),
+        ("weightedmean", pytest.approx([22 / 6, 25 / 6])),  # (1 + 2 * 3 + 3 * 5) / 6, (9 + 2 * 2 + 3 * 4) / 6
+    ],
+)
 def test_pooling_of_one_window(kind: str, vector: list[float]):
     assert pool(Pooling(kinds=(kind,)), (WINDOW, ALL)) == vector
 
@@ -38,7 +55,7 @@ def test_kinds_are_concatenated_and_normalized_together():
 
 
 def test_an_unknown_pooling_is_rejected():
-    with pytest.raises(SettingsError, match="no pooling 'median'; choose one of: mean, first, max"):
+    with pytest.raises(SettingsError, match="no pooling 'median'; choose one of: mean, first, max, lasttoken"):
         Pooling().with_kind("median")
 
 
@@ -104,10 +121,11 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
 @pytest.mark.parametrize(
     ("modules", "files", "message"),
     [
-        (["Transformer", "Pooling", "Dense"], {"1_Pooling/config.json": {}}, "module 'Dense' is not supported"),
+        (["Transformer", "Pooling", "WordWeights"], {"1_Pooling/config.json": {}}, "module 'WordWeights' is not"),
+        (["Transformer", "Pooling", "Normalize", "Dense"], {}, "module 'Dense' after Normalize is not supported"),
+        (["Transformer", "Pooling", "Dense"], {"1_Pooling/config.json": {}}, "2_Dense has no weights"),
         (["Transformer"], {}, "has no Pooling"),
-        (["Transformer", "Pooling"], {"1_Pooling/config.json": {"pooling_mode": "lasttoken"}}, "pooling 'lasttoken'"),
-        (["Transformer", "Pooling"], {"1_Pooling/config.json": {"include_prompt": False}}, "without the prompt"),
+        (["Transformer", "Pooling"], {"1_Pooling/config.json": {"pooling_mode": "median"}}, "pooling 'median'"),
         (["Transformer", "Pooling"], {"1_Pooling/config.json": [1]}, "must contain a JSON object"),
         ([], {"modules.json": {"type": "Pooling"}}, "must be a list of modules"),
         (
@@ -120,3 +138,54 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
 def test_unsupported_settings_are_rejected(tmp_path: Path, modules: list[str], files: dict[str, Any], message: str):
     with pytest.raises(FolderError, match=message):
         read_pooling(folder_with(tmp_path, modules, files))
+
+
+def test_a_weighted_mean_counts_positions_from_the_beginning_of_the_text():
+    """Two windows of a text of four tokens, weights 1 to 4: the second window's first position is that of token 2."""
+    pooling = Pooling(kinds=("weightedmean",))
+    values = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
+    partials = [pooling.pool(values[:2], slice(0, 2)), pooling.pool(values[1:], slice(1, 3), offset=1)]
+    assert pooling.combine(partials, 4).tolist() == pytest.approx([(1 + 2 * 2 + 3 * 4 + 4 * 8) / 10])
+
+
+def save_peer(folder: Path, *modules: Any, prompts: dict[str, str] | None = None) -> SentenceTransformer:
+    """A small BERT with these modules of sentence-transformers, saved in `folder`."""
+    write_pretrained(folder / "encoder", seed=5)
+    transformer = Transformer(str(folder / "encoder"), max_seq_length=12)
+    name = None if prompts is None else next(iter(prompts))
+    peer = SentenceTransformer(modules=[transformer, *modules], device="cpu", prompts=prompts, default_prompt_name=name)
+    peer.save(str(folder / "model"))
+    return peer
+
+
+SENTENCES = ["the cat sat", "good", "it was a very good film and the dog was not bad or dull in paris"]
+
+
+@pytest.mark.parametrize("mode", ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"])
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_every_pooling_has_the_vectors_of_sentence_transformers(mode: str, include_prompt: bool, tmp_path: Path):
+    pooling = PeerPooling(24, pooling_mode=mode, include_prompt=include_prompt)
+    peer = save_peer(tmp_path, pooling, prompts={"query": "who is it? "})
+    ours = bertworks.load(tmp_path / "model").encode(SENTENCES, truncate=True)
+    np.testing.assert_allclose(ours, peer.encode(SENTENCES), atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", [torch.nn.Tanh(), torch.nn.Identity()])
+def test_dense_layers_have_the_vectors_of_sentence_transformers(activation: torch.nn.Module, tmp_path: Path):
+    torch.manual_seed(0)
+    dense = Dense(48, 7, activation_function=activation), Dense(7, 5, bias=False)
+    peer = save_peer(tmp_path, PeerPooling(24, pooling_mode=["cls", "mean"]), *dense, PeerNormalize())
+    model = bertworks.load(tmp_path / "model")
+    np.testing.assert_allclose(model.encode(SENTENCES, truncate=True), peer.encode(SENTENCES), atol=1e-5)
+    assert model.encode([]).shape == (0, 5)
+    with pytest.raises(FolderError, match=r"2_Dense \(.*\) takes vectors of size 48, but gets 24"):
+        model.encode(["the cat"], pooling="max")
+
+
+def test_long_texts_have_windows_unless_they_are_truncated_as_in_sentence_transformers(tmp_path: Path):
+    peer = save_peer(tmp_path, PeerPooling(24, pooling_mode="mean"))
+    model = bertworks.load(tmp_path / "model")
+    long = SENTENCES[2:]
+    assert np.abs(model.encode(long) - peer.encode(long)).max() > 1e-3
+    np.testing.assert_allclose(model.encode(long, truncate=True), peer.encode(long), atol=1e-5)
+    np.testing.assert_allclose(bertworks.encode(tmp_path / "model", long, truncate=True), peer.encode(long), atol=1e-5)

@@ -19,13 +19,14 @@ from bertworks.embeddings.vectors import (
     VectorBatch,
     embed,
     extract_vectors,
-    read_window_rule,
     resolve_window_rule,
+    stored_window_rule,
 )
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import FolderError, InputError
 from bertworks.inference.model import load
+from bertworks.models.metadata import read_metadata
 from bertworks.sampling.batch import collate_sequences
 from bertworks.sampling.windows import WindowRule, make_windows
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -194,17 +195,15 @@ def test_the_stored_window_rule_is_limited_by_the_model():
     assert resolve_window_rule(Pooling(), 512, truncate=True, model_rule=model_rule) == WindowRule(128, 16, True)
 
 
-def test_the_window_rule_is_read_from_the_model_folder(tmp_path: Path, encoder: Bert, tokenizer: Tokenizer):
-    assert read_window_rule(tmp_path) is None
-    (tmp_path / "bertworks.json").write_text('{"task": "classify"}')
-    assert read_window_rule(tmp_path) is None
-    (tmp_path / "bertworks.json").write_text('{"window": {"max_length": 10, "overlap": 2, "truncate": true}}')
-    assert read_window_rule(tmp_path) == WindowRule(10, 2, True)
-    (result,) = embed(encoder, tokenizer, tmp_path, [long_text(20)], None)
+def test_the_window_rule_is_that_of_the_model_folder(tmp_path: Path, encoder: Bert, tokenizer: Tokenizer):
+    assert stored_window_rule({"task": "classify"}) is None
+    window_rule = stored_window_rule({"window": {"max_length": 10, "overlap": 2, "truncate": True}})
+    assert window_rule == WindowRule(10, 2, True)
+    (result,) = embed(encoder, tokenizer, [long_text(20)], Extraction(window_rule=window_rule))
     assert_close(result, layers_of(TorchEngine(encoder, tokenizer), long_text(8))[-1].mean(0))
     (tmp_path / "bertworks.json").write_text('{"window": {"size": 10}}')
     with pytest.raises(FolderError, match=r"bertworks\.json, window: there is no key 'size'"):
-        read_window_rule(tmp_path)
+        read_metadata(tmp_path)
 
 
 @pytest.mark.parametrize("unit", ["texts", "words", "tokens"])
@@ -304,17 +303,17 @@ def test_vectors_equal_sentence_transformers(
 def test_embed_uses_the_pooling_of_the_folder_and_all_of_a_long_text(minilm: Path):
     model = load(minilm)
     short = [text for text in SENTENCES if len(text) < 200]
-    result = embed(model.encoder, model.tokenizer, model.folder, iter(SENTENCES), None)
+    result = model.encode(iter(SENTENCES))
     assert result.shape == (27, 384)
     np.testing.assert_allclose(np.linalg.norm(result, axis=1), 1.0, atol=1e-6)
-    truncated = embed(model.encoder, model.tokenizer, model.folder, ["word " * 254], None)
+    truncated = model.encode(["word " * 254])
     assert np.abs(result[5] - truncated[0]).max() > 1e-3
-    max_pooled = embed(model.encoder, model.tokenizer, model.folder, short[:2], "max")
+    max_pooled = model.encode(short[:2], "max")
     assert np.abs(max_pooled - result[:2]).max() > 1e-2
     np.testing.assert_allclose(np.linalg.norm(max_pooled, axis=1), 1.0, atol=1e-6)
 
 
 def test_embed_of_no_texts_is_empty_and_a_single_string_is_rejected(encoder: Bert, tokenizer: Tokenizer):
-    assert embed(encoder, tokenizer, Path("nowhere"), [], None).shape == (0, HIDDEN_SIZE)
+    assert embed(encoder, tokenizer, [], Extraction()).shape == (0, HIDDEN_SIZE)
     with pytest.raises(InputError, match="put it into a list"):
-        embed(encoder, tokenizer, Path("nowhere"), "w1 w2", None)
+        embed(encoder, tokenizer, "w1 w2", Extraction())

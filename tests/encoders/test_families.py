@@ -12,6 +12,7 @@ from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.families import CLASS_SUFFIXES, ENCODERS, architecture_of, family_of, shapes_of
 from bertworks.encoders.family import Family
+from bertworks.encoders.layers import ACTIVATIONS
 from bertworks.errors import SettingsError
 from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.batch import Batch
@@ -251,7 +252,33 @@ def test_the_intermediate_size_of_gpt_is_four_times_the_hidden_size():
         config.resized(intermediate_size=50)
 
 
-def test_albert_with_several_groups_of_layers_is_refused():
+@pytest.mark.parametrize("num_groups", [2, 3])
+@torch.inference_mode()
+def test_albert_with_several_groups_of_layers_has_the_hidden_states_of_transformers(num_groups: int):
+    config = make_config("albert").resized(num_hidden_layers=6, num_hidden_groups=num_groups)
+    peer = make_peer(config)
+    encoder = family_of("albert").build(config, None).eval()
+    report = load_into(encoder, weights_of(peer, family_of("albert")), family_of("albert").tensor_names(config))
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
+    batch = make_batch((9, 9), config)
+    theirs = peer(batch.input_ids, token_type_ids=batch.token_type_ids, output_hidden_states=True)
+    for ours, expected in zip(encoder(batch).hidden_states, theirs.hidden_states, strict=True):
+        assert (ours.view_as(expected) - expected).abs().max() < TOLERANCE
+    depths = encoder.layer_depths()
+    last_depths = [depths[f"layers.{group}.norm.bias"] for group in range(num_groups)]
+    assert last_depths == [(group + 1) * 6 // num_groups for group in range(num_groups)]
+
+
+def test_albert_with_inner_groups_is_refused():
     config_dict = family_of("albert").config_to_dict(make_config("albert"), [])
-    with pytest.raises(SettingsError, match="num_hidden_groups is 2, but only 1 is supported"):
-        family_of("albert").config_from_dict({**config_dict, "num_hidden_groups": 2})
+    with pytest.raises(SettingsError, match="inner_group_num is 2, but only 1 is supported"):
+        family_of("albert").config_from_dict({**config_dict, "inner_group_num": 2})
+    with pytest.raises(SettingsError, match="num_hidden_groups is 4, but there are only 3 layers"):
+        family_of("albert").config_from_dict({**config_dict, "num_hidden_groups": 4})
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_fast", "quick_gelu", "silu", "relu", "tanh"])
+def test_activations_equal_transformers(name: str):
+    values = torch.linspace(-6, 6, 241)
+    expected = transformers.activations.ACT2FN[name](values)
+    assert (ACTIVATIONS[name](values) - expected).abs().max() < 1e-6

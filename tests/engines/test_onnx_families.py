@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 import torch
+import transformers
+from family_models import randomize_weights
 
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.families import family_of
@@ -14,9 +18,11 @@ from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.onnx_graph import GraphHead, build_graph
 from bertworks.engines.openvino_engine import OpenvinoRuntime
 from bertworks.errors import SettingsError
+from bertworks.models.folder import load_encoder, read_folder
 from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+NAMES = ("weight", "bias")
 MEMBERS = ("roberta", "albert", "openai-gpt", "xlnet", "bert causal")
 
 
@@ -86,3 +92,23 @@ def test_families_without_graphs_are_refused(name: str):
     family = family_of(name)
     with pytest.raises(SettingsError, match=f"'{name}' run only in torch and cannot be exported to a graph"):
         build_graph(family.build(family.config_from_preset("tiny", 40), None), None, True)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_an_xlnet_graph_pools_the_last_token_on_either_side_of_the_padding(side: str, tmp_path: Path):
+    config = transformers.XLNetConfig(vocab_size=40, d_model=24, n_layer=2, n_head=3, d_inner=48, num_labels=3)
+    theirs = randomize_weights(transformers.XLNetForSequenceClassification(config))
+    theirs.save_pretrained(tmp_path)
+    folder = read_folder(tmp_path)
+    head = GraphHead("sequence", {f"score.{name}": folder.tensors[f"logits_proj.{name}"].numpy() for name in NAMES})
+    runtime = OnnxRuntime.from_encoder(load_encoder(folder)[0].eval(), head, True)
+    text = torch.randint(1, 40, (1, 6), generator=torch.Generator().manual_seed(2))
+    padding = torch.full((1, 3), 5)
+    parts = (padding, text) if side == "left" else (text, padding)
+    input_ids = torch.cat(parts, 1)
+    mask = torch.cat([torch.ones_like(part) if part is text else torch.zeros_like(part) for part in parts], 1)
+    token_types = torch.zeros_like(input_ids)
+    (logits,) = runtime.run((input_ids.numpy(), mask.numpy(), token_types.numpy()), ("logits",))
+    with torch.inference_mode():
+        expected = theirs(text).logits
+    np.testing.assert_allclose(logits, expected, atol=5e-5)

@@ -3,15 +3,19 @@
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 import transformers
+from family_models import randomize_weights
+from small_models import TASKS, write_finetuned, write_sentence_model
+from tokenizers import models, normalizers, pre_tokenizers
 
 import bertworks
 from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
 from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError, InputError
 from bertworks.inference.model import Model, load
-from bertworks.models.folder import write_folder
+from bertworks.models.folder import check_tied, read_folder, write_folder
 from bertworks.models.tensor_names import combine_name_tables, to_hf_names
 from bertworks.objectives.mlm import MlmModule
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -127,3 +131,91 @@ def test_a_file_is_no_model(tmp_path: Path, tokenizer: Tokenizer):
     assert tokenizer.vocab_size == len(TOKENS)
     with pytest.raises(InputError, match=r"vocab\.txt is a file; give the model's folder"):
         load(tmp_path / "vocab.txt")
+
+
+def test_a_folder_whose_pooling_is_rewritten_is_loaded_with_the_new_pooling(tmp_path: Path):
+    folder = write_sentence_model(tmp_path / "sentences")
+    before = load(folder)
+    mean = before.encode(["the cat sat"])
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    first = load(folder).encode(["the cat sat"])
+    assert first.tolist() == before.encode(["the cat sat"], pooling="first").tolist()
+    assert first.tolist() != mean.tolist()
+    assert before.encode(["the cat sat"]).tolist() == mean.tolist()
+
+
+def test_an_unsupported_module_hinders_vectors_only(tmp_path: Path):
+    folder = write_sentence_model(tmp_path / "sentences")
+    (folder / "modules.json").write_text('[{"type": "models.SpladePooling", "path": "1_Pooling"}]')
+    model = load(folder)
+    assert model.fill_mask("the [MASK] sat").mask_candidates
+    with pytest.raises(FolderError, match="module 'SpladePooling' is not supported"):
+        model.encode(["the cat"])
+
+
+def test_special_tokens_in_texts_are_recognized_on_request(pretrained: tuple[Path, MlmModule]):
+    folder, _ = pretrained
+    assert load(folder).tokenizer.encode("i [SEP] like").input_ids.count(3) == 1
+    assert load(folder, split_special_tokens=False).tokenizer.encode("i [SEP] like").input_ids.count(3) == 2
+
+
+def test_a_gpt_classifier_of_transformers_has_its_logits_without_special_tokens(tmp_path: Path):
+    vocab = {token: index for index, token in enumerate(["<unk>", *"abcde", *(f"{c}</w>" for c in "abcde")])}
+    backend = tokenizers.Tokenizer(models.BPE(vocab, [], unk_token="<unk>", end_of_word_suffix="</w>"))
+    backend.normalizer, backend.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=len(vocab), n_positions=16, n_embd=16, n_layer=2, n_head=2, num_labels=3
+    )
+    theirs = randomize_weights(transformers.OpenAIGPTForSequenceClassification(config))
+    theirs.save_pretrained(tmp_path)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    texts = ["abc de", "a", ("ab", "cd")]
+    model = load(tmp_path)
+    predictions = [model.predict([text])[0] for text in texts]
+    for text, prediction in zip(texts, predictions, strict=True):
+        input_ids = backend.encode(text).ids if isinstance(text, str) else backend.encode(*text).ids
+        with torch.inference_mode():
+            expected = theirs(torch.tensor([input_ids])).logits[0]
+        assert prediction.logits.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_untied_output_embeddings_predict_as_transformers(tmp_path: Path):
+    config = transformers.BertConfig(**config_to_dict(CONFIG, ["BertForMaskedLM"]), tie_word_embeddings=False)
+    theirs = randomize_weights(transformers.BertForMaskedLM(config))
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    for engine in ("torch", "onnx"):
+        model = load(tmp_path, engine=engine)
+        encoding = model.tokenizer.encode("i [MASK] soccer", parse_masks=True)
+        with torch.inference_mode():
+            logits = theirs(torch.tensor([encoding.input_ids])).logits[0, 2].clone()
+            logits[:5] = -torch.inf  # special tokens are never predicted
+        best = TOKENS[int(logits.argmax())]
+        (candidate,) = model.fill_mask("i [MASK] soccer", top_k=1).mask_candidates[0]
+        assert candidate.token == best
+        assert candidate.probability == pytest.approx(float(logits.softmax(-1).max()), abs=1e-4)
+    with pytest.raises(FolderError, match="is not tied to the token embeddings, and such a masked LM cannot be"):
+        check_tied(read_folder(tmp_path))
+
+
+def test_a_single_text_is_not_read_character_by_character(tmp_path: Path):
+    model = load(write_finetuned(tmp_path / "classify", TASKS["classify"]))
+    for text in ("good!", {"text": "good!"}):
+        with pytest.raises(InputError, match=r"a single text was given instead of several; put it into a list"):
+            model.predict(text)
+    assert len(model.predict(["good!"])) == 1
+
+
+def test_a_part_of_speech_tagger_predicts_and_embeds(tmp_path: Path):
+    config = transformers.BertConfig(
+        **config_to_dict(CONFIG, ["BertForTokenClassification"]), id2label={0: "NOUN", 1: "VERB"}
+    )
+    theirs = randomize_weights(transformers.BertForTokenClassification(config))
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    model = load(tmp_path)
+    (prediction,) = model.predict(["i like soccer"])
+    with torch.inference_mode():
+        logits = theirs(torch.tensor([model.tokenizer.encode("i like soccer").input_ids])).logits[0, 1:-1]
+    assert prediction.tags == tuple(("NOUN", "VERB")[index] for index in logits.argmax(-1).tolist())
+    assert model.encode(["i like soccer"]).shape == (1, 16)

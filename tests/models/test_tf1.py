@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from transformers import BertConfig, BertForPreTraining
 
+from bertworks.encoders.layers import ACTIVATIONS
 from bertworks.errors import FolderError
-from bertworks.models.tf1 import expected_tensors, import_release
+from bertworks.models import tf1
+from bertworks.models.folder import load_encoder, read_folder
+from bertworks.models.tf1 import GELU_NOTE, expected_tensors, import_release
+from bertworks.models.tf1_checkpoint import Entry, TensorflowCheckpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tf1"
 GENERATOR = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # the script that wrote the fixtures
@@ -80,7 +85,7 @@ def test_the_config_has_the_keys_of_transformers():
         "intermediate_size": 20,
         "max_position_embeddings": 24,
         "type_vocab_size": 2,
-        "hidden_act": "gelu",
+        "hidden_act": "gelu_new",
         "hidden_dropout_prob": 0.3,
         "attention_probs_dropout_prob": 0.2,
         "initializer_range": 0.04,
@@ -162,7 +167,7 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused(tmp_path: Path):
 def test_missing_settings_have_googles_defaults(tmp_path: Path):
     folder = release_with(tmp_path, hidden_act=None, hidden_dropout_prob=None, initializer_range=None)
     config = import_release(folder).config
-    assert (config["hidden_act"], config["hidden_dropout_prob"], config["initializer_range"]) == ("gelu", 0.1, 0.02)
+    assert (config["hidden_act"], config["hidden_dropout_prob"], config["initializer_range"]) == ("gelu_new", 0.1, 0.02)
 
 
 def test_the_expected_tensors_are_those_of_a_real_checkpoint():
@@ -172,3 +177,62 @@ def test_the_expected_tensors_are_those_of_a_real_checkpoint():
 def test_a_config_of_a_billion_layers_is_refused_before_their_names_are_made(tmp_path: Path):
     with pytest.raises(FolderError, match="num_hidden_layers is 1000000000; it must be from 1 to 1,000"):
         import_release(release_with(tmp_path, num_hidden_layers=10**9))
+
+
+def test_the_activation_is_what_the_released_code_computes(tmp_path: Path):
+    """gelu in Google's modeling.py is x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
+    release = import_release(FIXTURES / "release")
+    x = np.linspace(-4, 4, 81)
+    released = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    ours = ACTIVATIONS[release.config["hidden_act"]](torch.from_numpy(x)).numpy()
+    assert np.abs(ours - released).max() < 1e-12
+    assert np.abs(torch.nn.functional.gelu(torch.from_numpy(x)).numpy() - released).max() > 4e-4
+    assert release.report.notes == (GELU_NOTE,)
+    relu = import_release(release_with(tmp_path, hidden_act="relu"))
+    assert (relu.config["hidden_act"], relu.report.notes) == ("relu", ())
+
+
+def with_tensors(checkpoint: TensorflowCheckpoint, arrays: dict[str, np.ndarray]) -> TensorflowCheckpoint:
+    """A checkpoint with more tensors, which are in memory."""
+
+    class Extended(TensorflowCheckpoint):
+        def tensor(self, name: str) -> np.ndarray:
+            return arrays[name] if name in arrays else checkpoint.tensor(name)
+
+    entries = {
+        name: Entry(dtype=1, shape=values.shape, shard=0, offset=0, size=values.nbytes, crc=0)
+        for name, values in arrays.items()
+    }
+    return Extended(checkpoint.prefix, checkpoint.num_shards, {**checkpoint.entries, **entries})
+
+
+@pytest.mark.parametrize(
+    ("names", "num_outputs", "module", "architecture"),
+    [
+        (("output_weights", "output_bias"), 3, "classifier", "BertForSequenceClassification"),
+        (("cls/squad/output_weights", "cls/squad/output_bias"), 2, "qa_outputs", "BertForQuestionAnswering"),
+    ],
+)
+def test_heads_of_run_classifier_and_run_squad_are_read(
+    names: tuple[str, str], num_outputs: int, module: str, architecture: str, monkeypatch: pytest.MonkeyPatch
+):
+    arrays = {names[0]: values(names[0], (num_outputs, 16)), names[1]: values(names[1], (num_outputs,))}
+    read = tf1.read_checkpoint
+    monkeypatch.setattr(tf1, "read_checkpoint", lambda prefix: with_tensors(read(prefix), arrays))
+    release = import_release(FIXTURES / "release")
+    assert release.config["architectures"] == [architecture]
+    assert np.array_equal(release.tensors[f"{module}.weight"], arrays[names[0]])
+    assert np.array_equal(release.tensors[f"{module}.bias"], arrays[names[1]])
+    assert release.report.unexpected_keys == ()
+    peer = getattr(transformers, architecture)(BertConfig.from_dict(release.config))
+    weights = {name: torch.from_numpy(array) for name, array in release.tensors.items()}
+    assert not [name for name in peer.load_state_dict(weights, strict=False).missing_keys if module in name]
+    assert (len(release.config.get("id2label", {})) == 3) == (module == "classifier")
+
+
+def test_unknown_tensors_are_in_the_report_of_the_loaded_model(monkeypatch: pytest.MonkeyPatch):
+    arrays = {"my/adapter/kernel": values("my/adapter/kernel", (2, 2))}
+    read = tf1.read_checkpoint
+    monkeypatch.setattr(tf1, "read_checkpoint", lambda prefix: with_tensors(read(prefix), arrays))
+    _, report = load_encoder(read_folder(FIXTURES / "release"))
+    assert "my/adapter/kernel" in report.unexpected_keys

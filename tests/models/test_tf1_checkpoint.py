@@ -2,6 +2,7 @@
 
 import runpy
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from bertworks.errors import FolderError, InputError
 from bertworks.models import tf1_checkpoint
 from bertworks.models.crc32c import masked_crc32c
 from bertworks.models.tf1_checkpoint import TensorflowCheckpoint, find_checkpoint, read_checkpoint
+from bertworks.models.tf1_slices import slice_key
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tf1"
 GENERATOR = runpy.run_path(str(FIXTURES.parent / "make_tf1.py"))  # the script that wrote the fixtures
@@ -104,13 +106,23 @@ def test_a_tensor_is_a_copy(kinds: TensorflowCheckpoint):
     assert kinds.tensor("int32").tolist() == [[1, -2], [3, 4]]
 
 
-def test_strings_and_slices_are_listed_but_refused(kinds: TensorflowCheckpoint):
+def test_strings_are_listed_but_refused(kinds: TensorflowCheckpoint):
     assert kinds.shapes["text"] == ()
-    assert kinds.shapes["sliced"] == (4, 2)
     with pytest.raises(FolderError, match="tensor 'text' has the non-numeric type 7"):
         kinds.tensor("text")
-    with pytest.raises(FolderError, match="tensor 'sliced' is stored in slices"):
-        kinds.tensor("sliced")
+
+
+def test_a_partitioned_variable_is_joined_from_its_slices(kinds: TensorflowCheckpoint):
+    assert kinds.entries["sliced"].slices == (((0, 2), (0, 2)), ((2, 2), (0, 2)))
+    assert np.array_equal(kinds.tensor("sliced"), np.zeros((4, 2), np.float32))
+    first, second = (slice_key("sliced", extents) for extents in kinds.entries["sliced"].slices)
+    assert {first, second} == set(kinds.slice_entries)
+    damaged = replace(kinds, slice_entries={first: kinds.slice_entries[first]})
+    with pytest.raises(FolderError, match="tensor 'sliced' is stored in slices, but a slice is missing"):
+        damaged.tensor("sliced")
+    whole = replace(kinds.slice_entries[first], offset=kinds.entries["scalar"].offset)
+    with pytest.raises(FolderError, match="do not match their checksum"):
+        replace(kinds, slice_entries={first: whole, second: whole}).tensor("sliced")
 
 
 def test_an_unknown_tensor_is_refused(kinds: TensorflowCheckpoint):

@@ -14,10 +14,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from bertworks.encoders.families import ENCODERS
+from bertworks.encoders.families import ENCODERS, family_of
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import BertworksError, FolderError
-from bertworks.models.weights import Weights, find_weights, normalize_names, open_weights, wrap_tensors, write_weights
+from bertworks.models.weights import (
+    Weights,
+    find_weights,
+    normalize_names,
+    open_weights,
+    untied_output,
+    wrap_tensors,
+    write_weights,
+)
 
 BERT = ENCODERS["bert"]
 TABLE: NameTable = {
@@ -233,10 +241,39 @@ def test_a_copy_replaces_a_missing_original():
     assert entries["cls.predictions.bias"].read().tolist() == [3.0, 4.0]
 
 
-def test_untied_output_embeddings_are_refused():
-    tensors = TIED | {"cls.predictions.decoder.weight": torch.tensor([[1.0], [2.5]])}
-    with pytest.raises(FolderError, match=r"'cls\.predictions\.decoder\.weight' should be tied to 'bert\.emb"):
-        normalize_names(wrap_tensors(Path("file"), tensors), BERT, TABLE)
+def test_untied_output_embeddings_of_a_masked_lm_are_kept_and_their_bias_is_the_heads():
+    tensors = TIED | {
+        "cls.predictions.decoder.weight": torch.tensor([[1.0], [2.5]]),
+        "cls.predictions.decoder.bias": torch.tensor([5.0, 6.0]),
+    }
+    entries = normalize_names(wrap_tensors(Path("file"), tensors), BERT, TABLE)
+    assert untied_output(BERT, entries) == "cls.predictions.decoder.weight"
+    assert entries["cls.predictions.decoder.weight"].read().tolist() == [[1.0], [2.5]]
+    assert entries["cls.predictions.bias"].read().tolist() == [5.0, 6.0]
+    assert untied_output(BERT, normalize_names(wrap_tensors(Path("file"), TIED), BERT, TABLE)) is None
+
+
+def test_untied_output_embeddings_of_a_causal_lm_are_refused():
+    gpt = family_of("openai-gpt")
+    tensors = {
+        "transformer.tokens_embed.weight": torch.tensor([[1.0], [2.0]]),
+        "lm_head.weight": torch.tensor([[1.0], [2.5]]),
+    }
+    with pytest.raises(FolderError, match=r"'lm_head\.weight' should be tied to 'transformer\.tokens_embed"):
+        normalize_names(wrap_tensors(Path("file"), tensors), gpt, {"e": ("transformer.tokens_embed.weight",)})
+
+
+def test_the_prefix_of_data_parallel_modules_is_removed():
+    assert names_after("module.bert.pooler.dense.bias", "module.classifier.weight") == [
+        "bert.pooler.dense.bias",
+        "classifier.weight",
+    ]
+
+
+def test_a_parameter_of_a_bare_encoder_without_a_module_gets_the_prefix():
+    entries = wrap_tensors(Path("file"), {"mask_emb": torch.zeros(1), "lm_loss.bias": torch.zeros(1)})
+    names = normalize_names(entries, family_of("xlnet"), {"mask_embedding": ("transformer.mask_emb",)})
+    assert list(names) == ["transformer.mask_emb", "lm_loss.bias"]
 
 
 def test_weights_have_default_file_permissions(tmp_path: Path):

@@ -123,3 +123,12 @@ def test_columns_are_recognized_and_a_role_with_an_empty_column_is_ignored():
     records = [Record({"index": "7", "sentence": "so", "other": "x"}, "test.tsv, line 2")]
     (example,) = text_examples(records, {"label": ""}, "test.tsv")
     assert (example.id, example.texts, example.label) == ("7", ("so",), None)
+
+
+def test_classes_of_one_name_are_told_apart_by_their_ids():
+    task = Classify.from_metadata({}, {"id2label": {"0": "other", "1": "good", "2": "other"}})
+    assert task.labels == ("other (0)", "good", "other (2)")
+    features = Features(sequences=())
+    prediction = task.decode(make_example(None), features, [np.array([0.0, 0.0, np.log(2.0)], dtype=np.float32)])
+    assert prediction.label == "other (2)"
+    assert prediction.probabilities == pytest.approx({"other (0)": 0.25, "good": 0.25, "other (2)": 0.5})

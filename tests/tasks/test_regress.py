@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 
+import bertworks
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
 from bertworks.encoders.config import config_to_dict
@@ -222,3 +223,22 @@ def test_examples_without_distinct_labels_raise_an_error():
     with pytest.raises(InputError, match=r"toy\.tsv, line 2: there is no label"):
         Regress.from_examples([make_example("the")], {})
     assert Regress().featurize(make_example("the"), TOKENIZER, WINDOW_RULE).label is None
+
+
+def test_a_model_of_several_values_predicts_them_as_transformers(tmp_path: Path):
+    config = transformers.BertConfig(
+        **config_to_dict(CONFIG, []), id2label={0: "joy", 1: "fear", 2: "pain"}, problem_type="regression"
+    )
+    torch.manual_seed(1)
+    theirs = transformers.BertForSequenceClassification(config).eval()
+    theirs.save_pretrained(tmp_path)
+    TOKENIZER.save(tmp_path)
+    model = bertworks.load(tmp_path)
+    (prediction,) = model.predict(["the cat purrs"])
+    with torch.inference_mode():
+        logits = theirs(torch.tensor([TOKENIZER.encode("the cat purrs").input_ids])).logits[0].tolist()
+    assert prediction.to_dict()["values"] == pytest.approx(
+        dict(zip(("joy", "fear", "pain"), logits, strict=True)), abs=TOLERANCE
+    )
+    with pytest.raises(InputError, match="a model of 3 values predicts, but is not scored or trained here"):
+        model.predictor.module.task.featurize(make_example("the cat", label="1"), TOKENIZER, WINDOW_RULE)

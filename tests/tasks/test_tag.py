@@ -576,9 +576,29 @@ def test_labels_of_other_schemes_map_to_bio_tags():
     assert tags == ("B-X", "I-X", "B-X", "B-X", "O")
 
 
-def test_a_model_without_bio_labels_raises_an_error():
+@pytest.mark.parametrize(
+    ("labels", "predicted", "spans"),
+    [
+        (("NOUN", "VERB"), (0, 0, 1), [("NOUN", "Ann"), ("NOUN", "Smith"), ("VERB", "saw")]),
+        (("O", "PER", "LOC"), (1, 1, 0), [("PER", "Ann Smith")]),
+        (("LABEL_0", "LABEL_1"), (1, 0, 0), [("LABEL_1", "Ann"), ("LABEL_0", "Smith"), ("LABEL_0", "saw")]),
+    ],
+)
+def test_a_model_with_other_labels_predicts_them_as_they_are(
+    labels: tuple[str, ...], predicted: tuple[int, ...], spans: list[tuple[str, str]]
+):
+    task = Tag.from_metadata({}, {"id2label": {str(index): label for index, label in enumerate(labels)}})
+    logits = 5 * np.eye(len(labels), dtype=np.float32)[list(predicted)]
+    features = TagFeatures(sequences=(), word_indices=np.arange(3))
+    prediction = task.decode(TagExample.from_text("Ann Smith saw"), features, [logits])
+    assert prediction.tags == tuple(labels[index] for index in predicted)
+    assert [(span.label, span.text) for span in prediction.spans] == spans
+
+
+def test_labels_for_training_must_be_bio():
+    example = make_example("ann saw", "B-PER O")
     with pytest.raises(InputError, match="labels of the model: 'NOUN' is not a BIO tag"):
-        Tag.from_metadata({}, {"id2label": {"0": "NOUN", "1": "VERB"}})
+        Tag.from_examples([example], {"labels": ("NOUN", "VERB")})
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

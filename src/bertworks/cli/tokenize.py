@@ -19,6 +19,9 @@ def tokenize_command(
     text: Annotated[str, typer.Argument(help="The text, or the first text of a pair.")],
     vocab: Annotated[Path, typer.Option(help="A vocab.txt, a tokenizer.json, a folder that holds one, or en-small.")],
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
+    split_special_tokens: Annotated[
+        bool, typer.Option(help="Whether [SEP] and the like in TEXT are ordinary text; transformers' default is --no-.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Print the tokens of TEXT with their input ids, positions, token types, and the characters each covers.
@@ -27,7 +30,7 @@ def tokenize_command(
     """
     from bertworks.vocabulary.tokenizer import Tokenizer
 
-    encoding = Tokenizer.load(vocab).encode(text, pair)
+    encoding = Tokenizer.load(vocab, split_special_tokens=split_special_tokens).encode(text, pair)
     if as_json:
         print(json.dumps(encoding.to_dict(), ensure_ascii=False))
         return

@@ -35,6 +35,8 @@ def verify_command(
     if result.unused_tensors:
         names, num_more = ", ".join(result.unused_tensors[:_MAX_NAMES]), len(result.unused_tensors) - _MAX_NAMES
         print(f"tensors that the model does not use: {names}" + (f" and {num_more} more" if num_more > 0 else ""))
+    for note in result.notes:
+        print(note)
     if result.num_files:
         print(f"{result.folder}: {result.num_files} files, all hashes match")
     else:

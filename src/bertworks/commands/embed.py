@@ -13,15 +13,23 @@ from torch import nn
 
 from bertworks.datasets.texts import STANDARD_INPUT, texts_in
 from bertworks.embeddings.formats import FORMATS, check_output
-from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.pooling import Pooling
 from bertworks.embeddings.store import StoreSettings, VectorStore
 from bertworks.embeddings.strategies import get_strategy
-from bertworks.embeddings.vectors import UNITS, Extraction, extract_vectors, read_window_rule, resolve_window_rule
+from bertworks.embeddings.vectors import (
+    UNITS,
+    WORD_POOLINGS,
+    Extraction,
+    extract_vectors,
+    resolve_window_rule,
+    stored_window_rule,
+)
 from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.progress import Progress, ProgressCallback
+from bertworks.reading import convert_paths
 from bertworks.vocabulary.text_coverage import CoverageWarning
 
 
@@ -42,6 +50,9 @@ class EmbedRequest:
     truncate: bool = False
     engine: str | None = None
     precision: str | None = None
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +91,7 @@ def embed_with_model(
     engine = TorchEngine(model.encoder, model.tokenizer, request.budget)
     vector_size = extraction.strategy.output_size(model.encoder.config.hidden_sizes)
     if request.unit == "texts":
-        vector_size *= len(extraction.pooling.kinds)
+        vector_size = extraction.pooling.output_size(vector_size)
     settings = StoreSettings(
         output=request.output,
         vector_size=vector_size,
@@ -114,14 +125,18 @@ def build_extraction(model: Model, request: EmbedRequest) -> Extraction:
     """Return the settings of the extraction; raise a SettingsError if the model does not support them."""
     strategy = get_strategy(request.layers)
     strategy.check(model.encoder.config.hidden_sizes)
-    model_pooling = read_pooling(model.folder)
+    model_pooling = model.pooling
     window_rule = resolve_window_rule(
-        model_pooling, model.encoder.config.max_length, request.truncate, read_window_rule(model.folder)
+        model_pooling, model.encoder.config.max_length, request.truncate, stored_window_rule(model.metadata)
     )
     if request.unit == "texts":
         pooling = model_pooling.with_kind(request.pooling) if request.pooling else model_pooling
     else:  # the pooling of a model folder applies to texts only; the default for words is the mean
         pooling = Pooling().with_kind(request.pooling or "mean")
+        if pooling.kinds[0] not in WORD_POOLINGS:
+            raise SettingsError(
+                f"--pooling {request.pooling} is for whole texts; for words choose one of: {', '.join(WORD_POOLINGS)}"
+            )
     return Extraction(request.unit, strategy, pooling, window_rule)
 
 
@@ -133,6 +148,8 @@ def vector_metadata(model: Model, extraction: Extraction) -> dict[str, Any]:
         "tokenizer": model.tokenizer.hash,
         "layers": extraction.strategy.name,
         "pooling": list(pooling.kinds) if extraction.unit != "tokens" else [],
+        **({"modules": [module.name for module in pooling.modules]} if pooling.modules else {}),
+        **({"prompt_length": pooling.prompt_length} if pooling.prompt_length else {}),
         "normalize": pooling.normalize,
         "lower_case": pooling.lower_case,
         "prompt": pooling.prompt,

@@ -12,6 +12,7 @@ from bertworks.datasets.recorded_columns import columns_for_file
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.progress import Progress, ProgressCallback
+from bertworks.reading import convert_paths
 from bertworks.tasks.contract import Task, TaskScores, examples_in
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import UNKNOWN_TOKENS, CoverageWarning
@@ -24,6 +25,9 @@ class LabelledFile:
     name: str
     path: Path
     columns: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "path")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from bertworks.folder_lock import lock_folder, remove_dead_lock
 from bertworks.integrity.hashing import MISSING, UNREADABLE, FileHash, FileProblem, FileVerification
 from bertworks.parallel.workers import Workers, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
+from bertworks.reading import convert_paths
 from bertworks.text.document import Counts
 from bertworks.text.languages import languages_in
 from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, inventory, total_bytes
@@ -52,6 +53,9 @@ class PrepareRequest:
     settings: PrepareSettings = field(default_factory=PrepareSettings)
     read_settings: ReadSettings = field(default_factory=ReadSettings)
     word_rule: str = "jieba"
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "vocabulary", "output")
 
 
 def prepare(

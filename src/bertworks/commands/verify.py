@@ -23,12 +23,14 @@ class VerifyResult:
     num_files       files that have their recorded hash; 0: the folder has no hashes
     accepted        files whose changes were accepted
     unused_tensors  tensors of the weights that the model has no use for
+    notes           what is read otherwise than its name says
     """
 
     folder: Path
     num_files: int
     accepted: tuple[str, ...] = ()
     unused_tensors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def verify(name: str, accept: bool = False, watch: ProgressCallback = lambda progress: None) -> VerifyResult:
@@ -67,5 +69,7 @@ def _accept(folder: Path) -> VerifyResult:
 
 def _verify_model(folder: Path) -> VerifyResult:
     num_files = verify_model_files(folder)
-    unused = load(folder).report.unexpected_keys if find_export_engine(folder) is None else ()
-    return VerifyResult(folder=folder, num_files=num_files, unused_tensors=unused)
+    if find_export_engine(folder) is not None:
+        return VerifyResult(folder=folder, num_files=num_files)
+    report = load(folder).report
+    return VerifyResult(folder=folder, num_files=num_files, unused_tensors=report.unexpected_keys, notes=report.notes)

@@ -14,6 +14,7 @@ from bertworks.errors import FolderError
 from bertworks.folder_lock import lock_output
 from bertworks.parallel.workers import Workers, in_order, num_cores, run_units
 from bertworks.progress import Progress, ProgressCallback
+from bertworks.reading import convert_paths
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
 from bertworks.text.sources import Block, ReadSettings, TextSource, blocks, read, total_bytes
@@ -36,6 +37,9 @@ class VocabularyRequest:
     output: Path
     read_settings: ReadSettings = field(default_factory=ReadSettings)
     clean_settings: CleanSettings = field(default_factory=CleanSettings)
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "output")
 
 
 @dataclass(frozen=True, slots=True)

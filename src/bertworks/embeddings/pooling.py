@@ -1,9 +1,9 @@
 """Pooling: the token vectors of a text in, one vector out; a sentence-transformers folder in, its pooling settings out.
 
 A text may have several windows. Each window gives a partial result, and the partial results are combined: the mean and
-the maximum over all tokens, each counted once; for "first", the mean over the first tokens of the windows.
+the maximum over all tokens, each counted once; for "first" and "lasttoken", the mean over these tokens of the windows.
 
-T positions of a window, W windows of a text, D hidden size.
+T positions of a window, W windows of a text, D hidden size, N texts.
 """
 
 from __future__ import annotations
@@ -16,32 +16,71 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from bertworks.disk import read_json
+from bertworks.embeddings.vector_modules import VectorModule, read_dense
 from bertworks.errors import FolderError, SettingsError, show_value
-from bertworks.reading import check_path
+from bertworks.models.sentence_files import MODULES_FILE, PROMPTS_FILE, SETTINGS_FILE, read_max_length, read_modules
+from bertworks.models.sentence_files import read_settings as _read_settings
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+Number = int | float | torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class PoolingKind:
     """One kind of pooling.
 
-    pool      hidden states of a window (T, D), and the positions that count for the text -> partial result (D,)
-    combine   partial results of all windows (W, D), and the number of positions that count -> (D,); or of N texts at
-              once, (W, N, D) and (N, 1) -> (N, D)
+    pool      hidden states of a window (T, D), the positions that count for the text, the index in the text of the
+              window's first position, and the position that "first" means -> partial result (D,)
+    combine   partial results of all windows (W, D), the number of positions that count, and the index of the first of
+              them -> (D,); or of N texts at once, (W, N, D) and (N, 1) -> (N, D)
     """
 
-    pool: Callable[[torch.Tensor, slice], torch.Tensor]
-    combine: Callable[[torch.Tensor, int | torch.Tensor], torch.Tensor]
+    pool: Callable[[torch.Tensor, slice, int, int], torch.Tensor]
+    combine: Callable[[torch.Tensor, Number, int], torch.Tensor]
+
+
+def _sum(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+    return hidden_states[positions].sum(0)
+
+
+def _max(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+    counted = hidden_states[positions]
+    return counted.amax(0) if len(counted) else torch.zeros_like(hidden_states[0])
+
+
+def _first(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+    return hidden_states[first]
+
+
+def _last(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+    return hidden_states[-1]
+
+
+def _weighted_sum(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+    """Return the sum with weights 1, 2, 3, … from the beginning of the text on."""
+    counted = hidden_states[positions]
+    weights = torch.arange(len(counted), device=counted.device, dtype=counted.dtype) + (offset + positions.start + 1)
+    return (counted * weights[:, None]).sum(0)
+
+
+def _sum_of_weights(count: Number, first: int) -> Number:
+    return count * first + count * (count + 1) / 2
+
+
+def _at_least_one(count: Number) -> Number:
+    """Return the count, 1 for a text without tokens, whose sum is 0."""
+    return count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)
 
 
 POOLINGS: dict[str, PoolingKind] = {
-    "mean": PoolingKind(
-        lambda hidden_states, positions: hidden_states[positions].sum(0),
-        lambda partials, count: partials.sum(0) / count,
-    ),
-    "first": PoolingKind(lambda hidden_states, positions: hidden_states[0], lambda partials, count: partials.mean(0)),
-    "max": PoolingKind(
-        lambda hidden_states, positions: hidden_states[positions].amax(0), lambda partials, count: partials.amax(0)
+    "mean": PoolingKind(_sum, lambda partials, count, first: partials.sum(0) / _at_least_one(count)),
+    "first": PoolingKind(_first, lambda partials, count, first: partials.mean(0)),
+    "max": PoolingKind(_max, lambda partials, count, first: partials.amax(0)),
+    "lasttoken": PoolingKind(_last, lambda partials, count, first: partials.mean(0)),
+    "mean_sqrt_len": PoolingKind(_sum, lambda partials, count, first: partials.sum(0) / _at_least_one(count) ** 0.5),
+    "weightedmean": PoolingKind(
+        _weighted_sum,
+        lambda partials, count, first: partials.sum(0) / _sum_of_weights(_at_least_one(count), first),
     ),
 }
 
@@ -50,18 +89,26 @@ POOLINGS: dict[str, PoolingKind] = {
 class Pooling:
     """How the tokens of a text become one vector.
 
-    kinds         the results of these kinds are concatenated
-    normalize     scale the vector to length 1
-    max_length    the maximum sequence length of the model
-    prompt        is prepended to every text
-    is_explicit   whether the model folder states the pooling, or it is the default
+    kinds            the results of these kinds are concatenated
+    modules          what is applied to that vector: dense layers
+    normalize        scale the vector to length 1
+    max_length       the maximum sequence length of the model
+    prompt           is prepended to every text
+    include_prompt   whether the tokens of the prompt are pooled, too
+    prompt_length    the number of positions of a prompt that is not pooled
+    with_specials    whether special tokens are pooled, too
+    is_explicit      whether the model folder states the pooling, or it is the default
     """
 
     kinds: tuple[str, ...] = ("mean",)
+    modules: tuple[VectorModule, ...] = ()
     normalize: bool = False
     max_length: int | None = None
     lower_case: bool = False
     prompt: str = ""
+    include_prompt: bool = True
+    prompt_length: int = 0
+    with_specials: bool = True
     is_explicit: bool = False
 
     def with_kind(self, kind: str) -> Pooling:
@@ -70,36 +117,84 @@ class Pooling:
             raise SettingsError(f"there is no pooling '{kind}'; choose one of: {', '.join(POOLINGS)}")
         return replace(self, kinds=(kind,), is_explicit=True)
 
+    def for_tokenizer(self, tokenizer: Tokenizer) -> Pooling:
+        """Return the settings with the length of the prompt: as sentence-transformers counts it, all of its positions
+        with special tokens but the last."""
+        if self.include_prompt or not self.prompt:
+            return self
+        prompt = self.prompt.lower() if self.lower_case else self.prompt
+        length = len(tokenizer.tokenize(prompt)) + tokenizer.num_special_tokens(1)
+        return replace(self, prompt_length=max(0, length - 1))
+
     def prepare_text(self, text: str) -> str:
         """Return the text with the prompt, in lower case if the model needs it."""
         text = self.prompt + text
         return text.lower() if self.lower_case else text
 
-    def pool(self, hidden_states: torch.Tensor, positions: slice) -> torch.Tensor:
-        """Return (kinds, D): the partial results of a window (T, D) over the positions that count."""
-        return torch.stack([POOLINGS[kind].pool(hidden_states, positions) for kind in self.kinds])
+    def first_position(self, length: int) -> int:
+        """Return the first position of a text that is pooled, in its first window, which has that length."""
+        return min(self.prompt_length, length - 1)
+
+    def output_size(self, hidden_size: int) -> int:
+        """Return the size of the vectors; raise FolderError if a dense layer does not fit the encoder."""
+        size = hidden_size * len(self.kinds)
+        for module in self.modules:
+            if module.input_size != size:
+                raise FolderError(
+                    f"{module.name} takes vectors of size {module.input_size}, but gets {size}; use the modules of "
+                    f"this model, and its own pooling"
+                )
+            size = module.output_size
+        return size
+
+    def pool(self, hidden_states: torch.Tensor, positions: slice, offset: int = 0) -> torch.Tensor:
+        """Return (kinds, D): the partial results of a window (T, D) over the positions that count.
+
+        `offset` is the index in the text of the window's first position.
+        """
+        first = 0 if offset else self.first_position(len(hidden_states))
+        return torch.stack([POOLINGS[kind].pool(hidden_states, positions, offset, first) for kind in self.kinds])
 
     def combine_single(self, partials: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
-        """Return (N, kinds * D): the vectors of N texts with one window each, which has that many positions."""
-        stacked, positions = (
-            torch.stack(tuple(partials))[None],
-            torch.tensor(counts)[:, None],
-        )  # (1, N, kinds, D), (N, 1)
-        positions = positions.to(stacked.device)
-        combined = [POOLINGS[kind].combine(stacked[:, :, index], positions) for index, kind in enumerate(self.kinds)]
-        vectors = torch.cat(combined, 1)
-        return F.normalize(vectors, dim=1) if self.normalize else vectors
+        """Return (N, vector size): the vectors of N texts with one window each, which has that many positions."""
+        stacked = torch.stack(tuple(partials))[None]  # (1, N, kinds, D)
+        positions = torch.tensor(counts, device=stacked.device)[:, None]  # (N, 1)
+        return self._finish(
+            torch.cat(
+                [
+                    POOLINGS[kind].combine(stacked[:, :, index], positions, self.prompt_length)
+                    for index, kind in enumerate(self.kinds)
+                ],
+                1,
+            )
+        )
 
     def combine(self, partials: Sequence[torch.Tensor], count: int) -> torch.Tensor:
-        """Return (kinds * D,): the vector of a text from the partial results of its windows over `count` positions."""
+        """Return (vector size,): the vector of a text from the partial results of its windows over `count`
+        positions."""
         stacked = torch.stack(tuple(partials))  # (windows, kinds, D)
-        combined = [POOLINGS[kind].combine(stacked[:, index], count) for index, kind in enumerate(self.kinds)]
-        vector = torch.cat(combined)
-        return F.normalize(vector, dim=0) if self.normalize else vector
+        combined = [
+            POOLINGS[kind].combine(stacked[:, index], count, self.prompt_length)
+            for index, kind in enumerate(self.kinds)
+        ]
+        return self._finish(torch.cat(combined)[None])[0]
+
+    def _finish(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Apply the modules and the normalization to vectors (N, D)."""
+        for module in self.modules:
+            vectors = module.apply(vectors)
+        return F.normalize(vectors, dim=1) if self.normalize else vectors
 
 
 # The names in sentence-transformers; its older files have one switch per kind, concatenated in this order.
-_SENTENCE_TRANSFORMERS_KINDS = {"cls": "first", "max": "max", "mean": "mean"}
+_SENTENCE_TRANSFORMERS_KINDS = {
+    "cls": "first",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean": "weightedmean",
+    "lasttoken": "lasttoken",
+}
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -108,72 +203,60 @@ _SWITCHES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# Modules that leave vectors as they are when a model is used.
+_NEUTRAL_MODULES = ("Transformer", "Dropout")
 
 
-def read_pooling(folder: Path) -> Pooling:
+def read_pooling(folder: str | Path) -> Pooling:
     """Return the pooling of a sentence-transformers folder; for any other folder the default, the mean."""
-    if not (folder / "modules.json").is_file():
+    folder = Path(folder)
+    modules = read_modules(folder)
+    if not modules:
         return Pooling()
-    modules = read_json(folder / "modules.json", "a sentence-transformers model")
-    kinds: tuple[str, ...] = ()
-    normalize = False
-    for module in _check_modules(modules, folder / "modules.json"):
-        match str(module["type"]).rpartition(".")[2]:
-            case "Transformer":
-                pass
-            case "Pooling":
-                kinds = _read_kinds(folder / str(module["path"]) / "config.json")
-            case "Normalize":
-                normalize = True
-            case module_type:
-                raise FolderError(
-                    f"{folder / 'modules.json'}: module '{module_type}' is not supported, so the vectors would be "
-                    f"wrong; choose a model of Transformer, Pooling and Normalize, or remove the file to use mean "
-                    f"pooling"
-                )
-    if not kinds:
-        raise FolderError(
-            f"{folder / 'modules.json'} has no Pooling module; add it, or remove the file to use mean pooling"
-        )
-    settings = _read_settings(folder / "sentence_bert_config.json")
-    max_length = settings.get("max_seq_length")
-    max_length = max_length or _read_settings(folder / "tokenizer_config.json").get("model_max_length")
-    return Pooling(
-        kinds=kinds,
-        normalize=normalize,
-        max_length=max_length if isinstance(max_length, int) and max_length > 0 else None,  # 1e30 means no limit
-        lower_case=bool(settings.get("do_lower_case")),
-        prompt=_read_prompt(folder / "config_sentence_transformers.json"),
+    pooling = Pooling(
+        kinds=(),
+        max_length=read_max_length(folder),
+        lower_case=bool(_read_settings(folder / SETTINGS_FILE).get("do_lower_case")),
+        prompt=_read_prompt(folder / PROMPTS_FILE),
         is_explicit=True,
+    )
+    for module in modules:
+        pooling = _add_module(pooling, folder, str(module["type"]).rpartition(".")[2], folder / str(module["path"]))
+    if not pooling.kinds:
+        raise FolderError(
+            f"{folder / MODULES_FILE} has no Pooling module; add it, or remove the file to use mean pooling"
+        )
+    return pooling
+
+
+def _add_module(pooling: Pooling, folder: Path, module_type: str, path: Path) -> Pooling:
+    """Return the settings with one more module of modules.json."""
+    if module_type in _NEUTRAL_MODULES:
+        return pooling
+    if module_type == "StaticEmbedding":  # pools by itself: the mean of the vectors of the text
+        return replace(pooling, kinds=("mean",), with_specials=False)
+    if module_type == "Pooling":
+        settings = _read_settings(path / "config.json")
+        include_prompt = bool(settings.get("include_prompt", True))
+        return replace(pooling, kinds=_read_kinds(settings, path / "config.json"), include_prompt=include_prompt)
+    if module_type == "Dense" and not pooling.normalize:
+        return replace(pooling, modules=(*pooling.modules, read_dense(path)))
+    if module_type == "Normalize":
+        return replace(pooling, normalize=True)
+    reason = "after Normalize is" if module_type == "Dense" else "is"
+    raise FolderError(
+        f"{folder / MODULES_FILE}: module '{module_type}' {reason} not supported, so the vectors would be wrong; "
+        f"choose a model of Transformer, Pooling, Dense and Normalize, or remove the file to use mean pooling"
     )
 
 
-def _check_modules(modules: Any, path: Path) -> list[dict[str, Any]]:
-    if not isinstance(modules, list) or not all(
-        isinstance(module, dict) and {"type", "path"} <= set(module) for module in modules
-    ):
-        raise FolderError(f"{path} must be a list of modules, each with type and path; copy the model's own file")
-    return modules
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    check_path(path)
-    if not path.is_file():
-        return {}
-    settings = read_json(path, "a file of a sentence-transformers model")
-    if not isinstance(settings, dict):
-        raise FolderError(f"{path} must contain a JSON object, but contains a {type(settings).__name__}")
-    return settings
-
-
-def _read_kinds(path: Path) -> tuple[str, ...]:
-    settings = _read_settings(path)
+def _read_kinds(settings: dict[str, Any], path: Path) -> tuple[str, ...]:
     modes = settings.get("pooling_mode") or [name for switch, name in _SWITCHES.items() if settings.get(switch)]
     names = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])] or ["mean"]
     unknown = [show_value(name) for name in names if name not in _SENTENCE_TRANSFORMERS_KINDS]
-    if unknown or not settings.get("include_prompt", True):
-        mode = f"pooling {unknown[0]}" if unknown else "pooling without the prompt"
-        raise FolderError(f"{path} states {mode}, which is not supported; it must be cls, max or mean")
+    if unknown:
+        known = ", ".join(_SENTENCE_TRANSFORMERS_KINDS)
+        raise FolderError(f"{path} states pooling {unknown[0]}, which is not supported; it must be one of: {known}")
     return tuple(_SENTENCE_TRANSFORMERS_KINDS[name] for name in names)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.disk import read_json
-from bertworks.errors import FolderError, InputError
+from bertworks.errors import InputError
+from bertworks.models.sentence_files import read_settings
 
 Floats = npt.NDArray[np.float32]
 
@@ -29,7 +29,7 @@ _CARD_DIMENSIONS = re.compile(r"""["']matryoshka_dims["']\s*:\s*\[([\d\s,]+)\]""
 
 def read_prompts(folder: Path) -> dict[str, str]:
     """Return the prompts of a sentence-transformers folder by name."""
-    prompts = _read_settings(folder / _SETTINGS_FILE).get("prompts")
+    prompts = read_settings(folder / _SETTINGS_FILE).get("prompts")
     if not isinstance(prompts, dict):
         return {}
     return {name: prompt for name, prompt in prompts.items() if isinstance(prompt, str)}
@@ -37,9 +37,9 @@ def read_prompts(folder: Path) -> dict[str, str]:
 
 def read_dimensions(folder: Path) -> tuple[int, ...]:
     """Return the vector sizes that a Matryoshka model was trained for, the largest first; () for any other model."""
-    stated = _read_settings(folder / "config.json").get("matryoshka_dimensions")
+    stated = read_settings(folder / "config.json").get("matryoshka_dimensions")
     dimensions: list[Any] = [*(stated if isinstance(stated, list) else ())]
-    dimensions.append(_read_settings(folder / _SETTINGS_FILE).get("truncate_dim"))
+    dimensions.append(read_settings(folder / _SETTINGS_FILE).get("truncate_dim"))
     dimensions += _card_dimensions(folder / "README.md")
     return tuple(sorted({size for size in dimensions if type(size) is int and size > 0}, reverse=True))
 
@@ -73,12 +73,3 @@ def _card_dimensions(path: Path) -> Iterable[int]:
         return ()
     match = _CARD_DIMENSIONS.search(path.read_text(encoding="utf-8", errors="replace"))
     return () if match is None else map(int, re.findall(r"\d{1,9}", match[1]))
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    settings = read_json(path, "a file of a model folder")
-    if not isinstance(settings, dict):
-        raise FolderError(f"{path} must contain a JSON object, but contains a {type(settings).__name__}")
-    return settings

@@ -37,8 +37,9 @@ _MAX_VECTOR_SIZE = 2**16
 _HINT = "give a folder of `bertworks word-vectors train`, or a file of word2vec or GloVe"
 
 
-def read_vectors(path: Path) -> StaticVectors:
+def read_vectors(path: str | Path) -> StaticVectors:
     """Read a folder, or a file in any format, compressed or not (.gz, .bz2, .xz, .zst); the format is detected."""
+    path = Path(path)
     if path.is_dir():
         return _read_folder(path)
     with open_raw(str(path), str(path)) as raw, warnings.catch_warnings():
@@ -55,8 +56,9 @@ def read_vectors(path: Path) -> StaticVectors:
         return reader.read_text(size) if _is_text(start[header.end() :], size[1]) else reader.read_binary(size)
 
 
-def write_vectors(path: Path, vectors: StaticVectors, format: str) -> None:  # noqa: A002
+def write_vectors(path: str | Path, vectors: StaticVectors, format: str) -> None:  # noqa: A002
     """Write vectors in a format of FORMATS."""
+    path = Path(path)
     if format not in FORMATS:
         raise SettingsError(f"format '{format}' is unknown; choose one of: {', '.join(FORMATS)}")
     if format != "folder":

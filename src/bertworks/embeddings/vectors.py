@@ -9,22 +9,20 @@ N vectors, D vector size, T tokens of a text.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.pooling import Pooling
 from bertworks.embeddings.strategies import STRATEGIES, Strategy
 from bertworks.encoders.encoder import Encoder
 from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
 from bertworks.errors import InputError
-from bertworks.models.metadata import read_metadata
 from bertworks.sampling.windows import WindowRule, Windows, make_windows
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import TextCoverage
@@ -90,9 +88,9 @@ def resolve_window_rule(
     return WindowRule(max_length, min(model_rule.overlap, max_length // 4), truncate or model_rule.truncate)
 
 
-def read_window_rule(folder: Path) -> WindowRule | None:
-    """Return the window rule in a model folder's bertworks.json, or None."""
-    window = read_metadata(folder).get("window")
+def stored_window_rule(metadata: Mapping[str, Any]) -> WindowRule | None:
+    """Return the window rule in the metadata of a model folder, or None."""
+    window = metadata.get("window")
     return None if window is None else WindowRule(**window)
 
 
@@ -113,25 +111,13 @@ def extract_vectors(
         yield extract(engine, group, extraction)
 
 
-def embed(encoder: Encoder, tokenizer: Tokenizer, folder: Path, texts: Iterable[str], kind: str | None) -> Floats:
-    """Return (N, D): one vector per text, with that kind of pooling, or else that of the model folder."""
+def embed(encoder: Encoder, tokenizer: Tokenizer, texts: Iterable[str], extraction: Extraction) -> Floats:
+    """Return (N, D): one vector per text."""
     if isinstance(texts, str):
         raise InputError("a single text was given instead of several; put it into a list: [text]")
-    extraction = _load_extraction(folder, encoder.config.max_length, kind)
-    vector_size = encoder.config.hidden_size * len(extraction.pooling.kinds)
+    vector_size = extraction.pooling.output_size(encoder.config.hidden_size)
     batches = [batch.vectors for batch in extract_vectors(TorchEngine(encoder, tokenizer), texts, extraction)]
     return np.concatenate([np.empty((0, vector_size), dtype=np.float32), *batches])
-
-
-@functools.lru_cache(maxsize=256)
-def _load_extraction(folder: Path, max_position_embeddings: int, kind: str | None) -> Extraction:
-    """Return the settings of a model folder for text vectors. Cached: reading files takes long next to a short text."""
-    pooling = read_pooling(folder)
-    pooling = pooling.with_kind(kind) if kind else pooling
-    return Extraction(
-        pooling=pooling,
-        window_rule=resolve_window_rule(pooling, max_position_embeddings, model_rule=read_window_rule(folder)),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +134,13 @@ class _WindowedText:
 
 @dataclass(frozen=True, slots=True)
 class _WindowSequence:
-    """A window, and the positions of it that count for its text."""
+    """A window, the positions of it that count for its text, and the index in the text of its first position."""
 
     input_ids: Ints
     token_type_ids: Ints
     unknown: Mapping[int, str]
     positions: slice
+    offset: int = field(default=0, kw_only=True)
 
     @property
     def num_positions(self) -> int:
@@ -201,18 +188,24 @@ def _take_group(texts: Iterable[_WindowedText], max_tokens: int) -> Iterator[_Wi
             return
 
 
-def _build_sequences(windows: Windows, with_specials: bool) -> list[_WindowSequence]:
-    """Return the windows of a text with the positions of each that count: every token once, [CLS] and [SEP] once."""
+def _build_sequences(windows: Windows, pooling: Pooling) -> list[_WindowSequence]:
+    """Return the windows of a text with the positions of each that count: every token once, and [CLS] and [SEP] once
+    if the pooling is with special tokens."""
     last = len(windows.sequences) - 1
     owners = windows.owners(0)  # non-decreasing, since the windows are equally long
     bounds = np.searchsorted(owners, np.arange(last + 2)).tolist()
-    sequences = []
+    sequences: list[_WindowSequence] = []
     for index, window in enumerate(windows.sequences):
         (span,) = window.spans
         start, stop = (span.position + bound - span.first for bound in bounds[index : index + 2])
-        if with_specials:
-            start, stop = (start if index else 0), (stop if index < last else len(window))
-        sequences.append(_WindowSequence(window.input_ids, window.token_type_ids, window.unknown, slice(start, stop)))
+        if pooling.with_specials:
+            start = start if index else pooling.first_position(len(window))
+            stop = stop if index < last else len(window)
+        offset = sequences[-1].offset + sequences[-1].positions.stop - start if sequences else 0
+        positions = slice(start, stop)
+        sequences.append(
+            _WindowSequence(window.input_ids, window.token_type_ids, window.unknown, positions, offset=offset)
+        )
     return sequences
 
 
@@ -224,12 +217,12 @@ def _text_vectors(engine: TorchEngine, texts: Iterator[_WindowedText], extractio
         """Tokenize texts while the first batches are computed."""
         for text in texts:
             read_texts.append(text)
-            text_sequences.append(_build_sequences(text.windows, with_specials=True))
+            text_sequences.append(_build_sequences(text.windows, extraction.pooling))
             yield from text_sequences[-1]
 
     def pool(batch: EncodedBatch[_WindowSequence]) -> Iterator[torch.Tensor]:
         for sequence, values in _sequence_values(batch, extraction.strategy):
-            yield extraction.pooling.pool(values, sequence.positions)
+            yield extraction.pooling.pool(values, sequence.positions, sequence.offset)
 
     partials = list(engine.predict(sequences(), pool))
     vectors = _combine_windows(partials, text_sequences, extraction.pooling)
@@ -301,7 +294,7 @@ def _token_values(engine: TorchEngine, texts: Sequence[_WindowedText], strategy:
         for sequence, values in _sequence_values(batch, strategy):
             yield values[sequence.positions].float().cpu().numpy()
 
-    text_sequences = [_build_sequences(text.windows, with_specials=False) for text in texts]
+    text_sequences = [_build_sequences(text.windows, Pooling(with_specials=False)) for text in texts]
     values = engine.predict((sequence for sequences in text_sequences for sequence in sequences), select)
     for sequences in text_sequences:
         yield np.concatenate(list(islice(values, len(sequences))))

@@ -53,9 +53,15 @@ class AlbertConfig(BertConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in ("num_hidden_groups", "inner_group_num"):
-            if getattr(self, key) != 1:
-                raise SettingsError(f"{key} is {getattr(self, key)}, but only 1 is supported; choose another model")
+        if self.inner_group_num != 1:
+            raise SettingsError(
+                f"inner_group_num is {self.inner_group_num}, but only 1 is supported; choose another model"
+            )
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise SettingsError(
+                f"num_hidden_groups is {self.num_hidden_groups}, but there are only {self.num_hidden_layers} layers; "
+                f"correct config.json"
+            )
 
     @property
     def token_embedding_size(self) -> int:
@@ -74,14 +80,24 @@ class Albert(Encoder):
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.embedding_projection = nn.Linear(config.embedding_size, config.hidden_size)
-        self.layers = nn.ModuleList([Layer(config.layer_config)])
+        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_groups))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         init_weights(self, config.initializer_range, generator)
 
     @property
     def layer_sequence(self) -> Sequence[Layer]:
-        """The one layer, repeated num_hidden_layers times."""
-        return list(self.layers) * self.config.num_hidden_layers  # type: ignore[return-value]
+        """The layer of each group, repeated for its share of num_hidden_layers; all releases have one group."""
+        num_layers, num_groups = self.config.num_hidden_layers, self.config.num_hidden_groups
+        groups = [int(index / (num_layers / num_groups)) for index in range(num_layers)]
+        return [self.layers[group] for group in groups]  # type: ignore[misc]
+
+    def layer_depths(self) -> dict[str, int]:
+        """Return the depth of each parameter; the layer of a group has the depth where it is run last."""
+        last_depths = {id(layer): depth for depth, layer in enumerate(self.layer_sequence, 1)}
+        depths = super().layer_depths()
+        for index, layer in enumerate(self.layers):
+            depths |= {f"layers.{index}.{name}": last_depths[id(layer)] for name, _ in layer.named_parameters()}
+        return depths
 
     def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
         """Return (N, D): norm(token + position + token type embedding) (N, E), projected."""
@@ -90,7 +106,6 @@ class Albert(Encoder):
         return self.embedding_projection(x).to(x.dtype)
 
 
-_LAYER_PREFIX = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 _LAYER_NAMES = {
     "attention.query_key_value": ("attention.query", "attention.key", "attention.value"),
     "attention.out": ("attention.dense",),
@@ -108,11 +123,15 @@ def tensor_names(config: AlbertConfig) -> dict[str, tuple[str, ...]]:
         for ours, theirs in bert.NAMES.items()
         if not ours.startswith("pooler.")
     }
-    layer = {
-        f"layers.0.{ours}": tuple(_LAYER_PREFIX + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()
+    layers = {
+        f"layers.{group}.{ours}": tuple(
+            f"albert.encoder.albert_layer_groups.{group}.albert_layers.0.{name}" for name in theirs
+        )
+        for group in range(config.num_hidden_groups)
+        for ours, theirs in _LAYER_NAMES.items()
     }
     modules = {"embedding_projection": ("albert.encoder.embedding_hidden_mapping_in",), "pooler": ("albert.pooler",)}
-    return {**embeddings, **expand_weight_and_bias(modules), **expand_weight_and_bias(layer)}
+    return {**embeddings, **expand_weight_and_bias(modules), **expand_weight_and_bias(layers)}
 
 
 FAMILY = Family(

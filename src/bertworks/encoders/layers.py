@@ -23,6 +23,8 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
     "gelu_new": lambda values: F.gelu(values, approximate="tanh"),
     "gelu_pytorch_tanh": lambda values: F.gelu(values, approximate="tanh"),
+    "gelu_fast": lambda values: F.gelu(values, approximate="tanh"),
+    "quick_gelu": lambda values: values * torch.sigmoid(1.702 * values),
     "relu": F.relu,
     "silu": F.silu,
     "tanh": torch.tanh,

@@ -207,8 +207,9 @@ class _GraphWriter:
         op, weight = self.nodes.op, self.nodes.weight
         if _pools_last_token(self.encoder):
             position_axis = weight("position_axis", np.array([1]))
-            length = op("ReduceSum", (INPUTS[1], position_axis))  # (B, 1)
-            last = op("Sub", (length, weight("one", np.int64(1))))
+            # The last position that is visible, so that texts may be padded on either side: XLNet's are on the left.
+            visible_positions = op("Mul", (INPUTS[1], self.positions()))  # (B, T)
+            last = op("ReduceMax", (visible_positions, position_axis))  # (B, 1)
             index = op("Unsqueeze", (last, weight("index_axis", np.array([2]))))
             gathered = op("GatherND", (last_hidden_state, index), attributes={"batch_dims": 1})
             vectors = op("Squeeze", (gathered, position_axis))
@@ -265,7 +266,10 @@ def _mlm_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
     op, activation = writer.nodes.op, writer.encoder.config.layer_config.hidden_act
     values = activate(writer.nodes, writer.dense(LAST_HIDDEN_STATE, "dense", tensors), activation)
     values = writer.layer_norm(values, "mlm_norm", tensors["norm.weight"], tensors["norm.bias"])
-    output_embeddings = op("Transpose", ("token_embeddings",), attributes={"perm": [1, 0]})  # tied, stored once
+    if "output" in tensors:
+        output_embeddings = writer.nodes.weight("output_embeddings", tensors["output"].T)
+    else:  # tied, stored once
+        output_embeddings = op("Transpose", ("token_embeddings",), attributes={"perm": [1, 0]})
     scores = op("MatMul", (values, output_embeddings))
     op("Add", (scores, writer.nodes.weight("mlm_bias", tensors["bias"])), LOGITS)
     return {LOGITS: ("batch", "sequence", writer.encoder.config.vocab_size)}

@@ -68,8 +68,11 @@ def activate(nodes: GraphNodes, values: str, activation: str) -> str:
     match activation:
         case "gelu":
             return nodes.op("Gelu", (values,))
-        case "gelu_new" | "gelu_pytorch_tanh":
+        case "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast":
             return nodes.op("Gelu", (values,), attributes={"approximate": "tanh"})
+        case "quick_gelu":
+            scaled = nodes.op("Mul", (values, nodes.weight("quick_gelu_scale", np.float32(1.702))))
+            return nodes.op("Mul", (values, nodes.op("Sigmoid", (scaled,))))
         case "silu":
             return nodes.op("Mul", (values, nodes.op("Sigmoid", (values,))))
     return nodes.op({"relu": "Relu", "tanh": "Tanh"}[activation], (values,))

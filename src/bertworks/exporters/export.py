@@ -9,7 +9,6 @@ from typing import Any
 
 from bertworks.datasets.texts import texts_in
 from bertworks.disk import sha256, staged_folder, write_json
-from bertworks.encoders.families import architecture_of, family_of
 from bertworks.engines.processor import CERTIFICATE
 from bertworks.engines.runtimes import find_export_engine
 from bertworks.errors import FolderError, InputError, SettingsError
@@ -23,9 +22,10 @@ from bertworks.exporters.parity import ParitySample, builtin_sample, compare, sa
 from bertworks.folder_lock import lock_output
 from bertworks.inference.model import Model, load
 from bertworks.integrity.model_files import write_metadata
-from bertworks.models.folder import versions
+from bertworks.models.folder import read_folder, versions
 from bertworks.models.hub import fetch
 from bertworks.models.weights import find_weights
+from bertworks.reading import convert_paths
 from bertworks.tasks.contract import TaskScores
 
 # Writes the weights of a model into a folder, given sample sequences and a tolerance; returns the scheme it chose.
@@ -68,6 +68,9 @@ class ExportRequest:
     cosine: float | None = None
     points: float | None = None
 
+    def __post_init__(self) -> None:
+        convert_paths(self, "output", "data")
+
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
@@ -98,7 +101,7 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
     with staged_folder(request.output) as staged:
         sample = _sample(original, request)
         before = _score(original, request)
-        copy_settings(folder, staged, _config(original), original.tokenizer)
+        copy_settings(folder, staged, read_folder(folder).config, original.tokenizer)
         scheme = target.write(original, staged, sample, tolerance)
         write_metadata(staged, original.metadata)  # loading checks the hashes
         exported = load(staged, precision="fp32")
@@ -149,14 +152,6 @@ def _score(model: Model, request: ExportRequest) -> TaskScores | None:
     if model.predictor is None or request.data is None:
         return None
     return model.predictor.module.task.score(model.predictor.predict(_examples(model, request)))
-
-
-def _config(model: Model) -> dict[str, Any]:
-    """Return the content of config.json, for a TensorFlow 1 release without one."""
-    config = model.encoder.config
-    return family_of(config.model_type).config_to_dict(
-        config, [architecture_of(config, "mlm" if model.mlm_head else "")]
-    )
 
 
 def _provenance(folder: Path) -> dict[str, str]:

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.disk import write_bytes
-from bertworks.embeddings.pooling import read_pooling
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.onnx_graph import build_graph
@@ -254,7 +253,7 @@ def _subsample(sequences: Sequence[Window]) -> list[Window]:
 
 def _cosine_evaluator(model: Model, sample: ParitySample) -> Callable[[Int8Quantizer], float]:
     """Return a function from a quantizer to the mean cosine similarity of sentence vectors with the original."""
-    pooling, pad = read_pooling(model.folder), model.tokenizer.specials.pad
+    pooling, pad = model.pooling, model.tokenizer.specials.pad
     original = sequence_vectors(model.encoder, sample.sequences, pooling, pad)
 
     def mean_cosine(quantizer: Int8Quantizer) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.pooling import Pooling
 from bertworks.encoders.encoder import Encoder
 from bertworks.engines.batching import batch_by_token_budget
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT
@@ -104,7 +104,7 @@ def compare(original: Model, exported: Model, sample: ParitySample) -> ParityRes
             difference = float((expected - actual).abs().max())
             differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(difference) else difference)
             max_values[name] = max(max_values.get(name, 0.0), float(expected.abs().max()))
-    pooling, pad = read_pooling(original.folder), original.tokenizer.specials.pad
+    pooling, pad = original.pooling, original.tokenizer.specials.pad
     vectors = (sequence_vectors(model.encoder, sample.sequences, pooling, pad) for model in (original, exported))
     return ParityResult(differences, max_values, cosines_of(*vectors), compare_mlm(original, exported, sample))
 

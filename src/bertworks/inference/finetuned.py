@@ -29,8 +29,13 @@ from bertworks.tasks.recurrent_head import RecurrentSettings
 from bertworks.tasks.registry import TASKS, task_of
 
 
-def save_finetuned(path: Path, predictor: Predictor, metadata: Mapping[str, Any]) -> None:
-    """Write a fine-tuned model folder; `metadata` is added to bertworks.json (scores, recipe, hashes of the data)."""
+def save_finetuned(
+    path: str | Path, predictor: Predictor, metadata: Mapping[str, Any], other_files: Mapping[str, bytes] | None = None
+) -> None:
+    """Write a fine-tuned model folder; `metadata` is added to bertworks.json (scores, recipe, hashes of the data).
+
+    `other_files` are those of a sentence-transformers base, by name.
+    """
     module = predictor.module
     encoder_config, task, recurrent = module.encoder.config, module.task, module.recurrent
     family, kind = module.family, module.transformers_head_kind
@@ -48,7 +53,7 @@ def save_finetuned(path: Path, predictor: Predictor, metadata: Mapping[str, Any]
     }
     if recurrent is not None:
         task_metadata["recurrent_head"] = asdict(recurrent)
-    write_folder(path, config, tensors, predictor.tokenizer, {**task_metadata, **metadata})
+    write_folder(path, config, tensors, predictor.tokenizer, {**task_metadata, **metadata}, other_files)
 
 
 def _replace_prefix(name: str, old_prefix: str, new_prefix: str) -> str:

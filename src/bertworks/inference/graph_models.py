@@ -20,6 +20,7 @@ from bertworks.inference.finetuned import is_finetuned, read_task, task_window_r
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder
 from bertworks.models.metadata import read_config, read_metadata
+from bertworks.models.next_sentence import as_classifier_config
 from bertworks.objectives.heads import MlmHead
 from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
 from bertworks.tasks.module import TaskModule
@@ -69,10 +70,11 @@ def read_exported_folder(path: Path) -> ModelFolder:
     check_processor(path)
     config = read_config(path / "config.json")
     try:
-        family_of(config.get("model_type")).config_from_dict(config)
+        family = family_of(config.get("model_type"))
+        family.config_from_dict(config)
     except SettingsError as error:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
-    return ModelFolder(path, config, metadata, {})
+    return ModelFolder(path, as_classifier_config(config, family), metadata, {})
 
 
 def load_graph_parts(

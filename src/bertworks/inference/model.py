@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,13 +14,15 @@ import torch
 from torch import nn
 
 from bertworks.datasets.files import Record
-from bertworks.embeddings.vectors import embed
+from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule, stored_window_rule
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.precision import AUTO, resolve_precision
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.engines.graph_encoder import Runtime
 from bertworks.engines.runtimes import RUNTIMES, TORCH, choose_engine
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.fill_mask import FillMaskResult, MaskFiller
 from bertworks.inference.finetuned import build_predictor, is_finetuned, read_task
 from bertworks.inference.generate import GenerationConfig, GenerationResult, NextWord, TextGenerator
@@ -30,12 +33,14 @@ from bertworks.inference.translator import translate_texts, with_search_settings
 from bertworks.models.folder import ModelFolder, load_encoder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.tensor_names import LoadReport, load_into
+from bertworks.models.weights import untied_output
 from bertworks.objectives.bilm import create_bilm_head
 from bertworks.objectives.heads import MlmHead
 from bertworks.objectives.large_softmax import Softmax
 from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.tasks.contract import GenerativeTask
 from bertworks.tasks.inputs import Input, fields_from_input
+from bertworks.vocabulary.special_tokens import PLAIN
 from bertworks.vocabulary.text_coverage import CoverageWarning, TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -52,6 +57,7 @@ class Model:
     report     which tensors were loaded, missing (newly initialized), or unexpected
     metadata   the content of bertworks.json without the hashes
     precision  fp32, bf16 or fp16
+    stored_pooling   the pooling of the folder when it was loaded, or the reason why it cannot be computed
     """
 
     folder: Path
@@ -63,10 +69,31 @@ class Model:
     precision: str = "fp32"
     predictor: Predictor | None = None
     bilm_head: Softmax | None = None
+    stored_pooling: Pooling | FolderError = field(default_factory=Pooling)
 
-    def encode(self, texts: Iterable[str], pooling: str | None = None) -> npt.NDArray[np.float32]:
-        """Return one vector per text, pooled over its tokens: mean, first or max; by default what the folder states."""
-        return embed(self.encoder, self.tokenizer, self.folder, texts, pooling)
+    @property
+    def pooling(self) -> Pooling:
+        """The pooling that the folder states; raises FolderError if it cannot be computed here."""
+        if isinstance(self.stored_pooling, FolderError):
+            raise self.stored_pooling
+        return self.stored_pooling
+
+    def text_extraction(self, pooling: str | None = None, truncate: bool = False) -> Extraction:
+        """Return how text vectors are computed: by the folder's pooling and window rule, unless others are given."""
+        used = self.pooling.with_kind(pooling) if pooling else self.pooling
+        stored_rule = stored_window_rule(self.metadata)
+        window_rule = resolve_window_rule(used, self.encoder.config.max_length, truncate, stored_rule)
+        return Extraction(pooling=used, window_rule=window_rule)
+
+    def encode(
+        self, texts: Iterable[str], pooling: str | None = None, *, truncate: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """Return one vector per text, pooled over its tokens: mean, first, max, …; by default what the folder states.
+
+        A text longer than the model's maximum is split into overlapping windows, in which each token counts once; with
+        `truncate` its first tokens alone count, as in sentence-transformers.
+        """
+        return embed(self.encoder, self.tokenizer, texts, self.text_extraction(pooling, truncate))
 
     def predict(self, texts: Iterable[Input]) -> list[Any]:
         """Return the prediction of the fine-tuned task for each text.
@@ -76,6 +103,8 @@ class Model:
         """
         if self.predictor is None:
             raise FolderError(f"{self.folder} is not fine-tuned for a task; fine-tune it with `bertworks finetune`")
+        if isinstance(texts, str | Mapping):
+            raise InputError("a single text was given instead of several; put it into a list: [text]")
         task = self.predictor.module.task
         records = (Record(fields_from_input(task, text), f"text {index}") for index, text in enumerate(texts))
         examples = task.read_unlabelled(records, {})
@@ -83,6 +112,8 @@ class Model:
 
     def translate(self, texts: Iterable[str], search_settings: BeamSearchSettings | None = None) -> list[str]:
         """Return the translation of each text, by the folder's beam search settings unless others are given."""
+        if isinstance(texts, str):
+            raise InputError("a single text was given instead of several; put it into a list: [text]")
         return [prediction.text for prediction in translate_texts(self.translator(search_settings), texts)]
 
     def translator(self, search_settings: BeamSearchSettings | None = None) -> Predictor:
@@ -167,7 +198,11 @@ class Model:
 
 
 def load(
-    name: str | Path, revision: str | None = None, engine: str | None = None, precision: str | None = None
+    name: str | Path,
+    revision: str | None = None,
+    engine: str | None = None,
+    precision: str | None = None,
+    split_special_tokens: bool = True,
 ) -> Model:
     """Load a model from a folder, by the name of a packaged model (en-small), or by its name on the hub.
 
@@ -176,6 +211,7 @@ def load(
     `engine` is torch, onnx or openvino; the default is the engine that the folder was exported for, else torch.
     `precision` is auto, fp32, bf16 or fp16; auto, the default, is bf16 where the processor multiplies it in hardware,
     else fp32. Engines other than torch compute in the precision of their graph.
+    With `split_special_tokens=False`, the default of transformers, "[SEP]" in a text is a special token, not text.
     """
     if engine not in (None, TORCH) and precision not in (None, AUTO, "fp32"):
         raise SettingsError(f"precision {precision} is for the engine torch; with {engine}, export the model instead")
@@ -183,8 +219,11 @@ def load(
     engine, is_exported = choose_engine(path, engine)
     if is_exported:
         folder = read_exported_folder(path)  # first: a damaged graph is never opened
+        folder = replace(folder, split_special_tokens=split_special_tokens)
         return _load_with_runtime(RUNTIMES[engine].open(path), folder, LoadReport((), (), ()))
-    folder = read_folder(path)
+    folder = replace(read_folder(path), split_special_tokens=split_special_tokens)
+    if folder.has_untrained_specials and is_finetuned(folder):  # by transformers: its head was trained without them
+        folder = replace(folder, template=PLAIN)
     if engine == TORCH:
         return _load_in_torch(folder, resolve_precision(precision or AUTO))
     model = _load_in_torch(folder, "fp32")
@@ -204,14 +243,23 @@ def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport
         report=report,
         metadata=folder.metadata,
         predictor=predictor,
+        stored_pooling=_try_pooling(folder),
     )
+
+
+def _try_pooling(folder: ModelFolder) -> Pooling | FolderError:
+    """Return the pooling of a folder; one that is not supported hinders vectors only, not predictions."""
+    try:
+        return read_pooling(folder.path).for_tokenizer(folder.tokenizer)
+    except FolderError as error:
+        return error
 
 
 def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
     encoder, report = load_encoder(folder)
     encoder.eval()
     encoder.set_precision(precision, cast_weights=True)
-    mlm_head, report = _load_head(folder, "mlm", MlmHead, report)
+    mlm_head, report = _load_mlm_head(folder, report)
     bilm_head, report = _load_head(folder, "bilm", create_bilm_head, report)
     if bilm_head is None:
         bilm_head, report = _load_head(folder, "bilm-table", create_bilm_head, report)
@@ -230,14 +278,27 @@ def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
         precision=precision,
         predictor=predictor,
         bilm_head=bilm_head,
+        stored_pooling=_try_pooling(folder),
     )
 
 
+def _load_mlm_head(folder: ModelFolder, report: LoadReport) -> tuple[MlmHead | None, LoadReport]:
+    """Return the masked-LM head, with its own output embeddings if they are not tied, and the report so far."""
+    names, output = folder.family.heads.get("mlm"), untied_output(folder.family, folder.tensors)
+    if names is None or output is None:
+        return _load_head(folder, "mlm", MlmHead, report)
+    return _load_head(folder, "mlm", partial(MlmHead, untied=True), report, {**names, "output": (output,)})
+
+
 def _load_head(
-    folder: ModelFolder, kind: str, make: Callable[[EncoderConfig], H], report: LoadReport
+    folder: ModelFolder,
+    kind: str,
+    make: Callable[[EncoderConfig], H],
+    report: LoadReport,
+    names: NameTable | None = None,
 ) -> tuple[H | None, LoadReport]:
     """Return the pretraining head of a kind if the folder has all its tensors, and the report of all tensors so far."""
-    names = folder.family.heads.get(kind)
+    names = names or folder.family.heads.get(kind)
     if names is None or not all(name in folder.tensors for hf_names in names.values() for name in hf_names):
         return None, report
     with torch.device("meta"):

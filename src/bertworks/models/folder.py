@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,25 @@ import tokenizers
 import torch
 
 import bertworks
-from bertworks.disk import staged_folder, write_json
+from bertworks.disk import staged_folder, write_bytes, write_json
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder, init_weights
-from bertworks.encoders.families import ENCODERS, family_of, shapes_of
+from bertworks.encoders.families import family_of, shapes_of
 from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import strip_mark
 from bertworks.errors import FolderError, SettingsError
 from bertworks.integrity.model_files import write_metadata
 from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
-from bertworks.models.metadata import read_config, read_metadata
+from bertworks.models.folder_sources import FolderSource, open_source
+from bertworks.models.metadata import read_metadata
+from bertworks.models.next_sentence import as_classifier_config, as_classifier_tensors
 from bertworks.models.tensor_names import LoadReport, load_into
-from bertworks.models.tf1 import import_release
-from bertworks.models.weights import (
-    READERS,
-    StoredTensor,
-    Weights,
-    find_weights,
-    normalize_names,
-    open_weights,
-    wrap_tensors,
-    write_weights,
-)
+from bertworks.models.weights import StoredTensor, Weights, normalize_names, untied_output, write_weights
 from bertworks.reading import check_path
 from bertworks.vocabulary.algorithms import NUM_ADDED_TOKENS
+from bertworks.vocabulary.special_tokens import SpecialTokenTemplate
 from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.vocabulary_files import find_vocabulary
 
 _LAYER_NUMBER = re.compile(r"\.\d+\.")
 
@@ -52,12 +46,22 @@ _LAYER_NUMBER = re.compile(r"\.\d+\.")
 @dataclass(frozen=True)
 class ModelFolder:
     """A model on disk. `tensors` have Hugging Face's names and are read on access; `metadata` is bertworks.json
-    without the hashes."""
+    without the hashes.
+
+    split_special_tokens        as in `Tokenizer.load`
+    has_untrained_specials      whether embeddings of special tokens were added to those of the folder
+    template                    another layout of special tokens than that of the vocabulary
+    source                      where config and tensors are from, if they are on disk
+    """
 
     path: Path
     config: dict[str, Any]
     metadata: dict[str, Any]
     tensors: Mapping[str, torch.Tensor]
+    split_special_tokens: bool = field(default=True, kw_only=True)
+    has_untrained_specials: bool = field(default=False, kw_only=True)
+    template: SpecialTokenTemplate | None = field(default=None, kw_only=True)
+    source: FolderSource | None = field(default=None, kw_only=True)
 
     @property
     def family(self) -> Family:
@@ -70,17 +74,30 @@ class ModelFolder:
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the folder; refused if it has more tokens than the model has embeddings."""
-        tokenizer = Tokenizer.load(self.path)
+        path = self.path if self.source is None else self.source.tokenizer_path
+        is_static = self.source is not None and self.source.is_static
+        tokenizer = Tokenizer.load(path, split_special_tokens=self.split_special_tokens, require_specials=not is_static)
         if tokenizer.vocab_size > self.encoder_config.vocab_size:
             raise FolderError(
                 f"{self.path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only "
                 f"{self.encoder_config.vocab_size}; use the tokenizer of this model"
             )
-        return tokenizer
+        return tokenizer if self.template is None else tokenizer.with_template(self.template)
+
+
+def check_tied(folder: ModelFolder) -> None:
+    """Refuse to train a masked LM whose output embeddings are not tied: our head would take the token embeddings."""
+    name = untied_output(folder.family, folder.tensors)
+    if name is not None:
+        raise FolderError(
+            f"{folder.path}: '{name}' is not tied to the token embeddings, and such a masked LM cannot be trained "
+            f"further here; fine-tune it for a task, or choose another model"
+        )
 
 
 def read_folder(path: str | Path) -> ModelFolder:
-    """Open a model folder: of the Hugging Face ecosystem, ours included, or one of Google's TensorFlow 1 releases.
+    """Open a model folder: of the Hugging Face ecosystem, ours included, or one of Google's TensorFlow 1 releases; see
+    `folder_sources`.
 
     Files are compared with the hashes of the folder, if it has them. The config and the names and shapes of tensors are
     checked; values are read later.
@@ -90,41 +107,32 @@ def read_folder(path: str | Path) -> ModelFolder:
     if not path.is_dir():
         raise FolderError(f"{path} is not a folder; give the folder of a model")
     metadata = read_metadata(path)
-    file = find_weights(path)
-    if file is not None:
-        config, entries = read_config(path / "config.json"), open_weights(file)
-    elif (path / "bert_config.json").is_file():
-        release = import_release(path)
-        file, config = path / "bert_config.json", release.config
-        entries = wrap_tensors(file, {name: torch.from_numpy(values) for name, values in release.tensors.items()})
-    else:
-        raise FolderError(
-            f"{path} has no weights; it needs one of {', '.join(READERS)}, or the files of a TensorFlow release with "
-            f"bert_config.json"
-        )
-    config = _with_model_type(config, entries, path)
+    source = open_source(path)
+    config = source.config
     try:
         family = family_of(config["model_type"])
         encoder_config = family.config_from_dict(config)
     except SettingsError as error:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
-    entries = normalize_names(entries, family, family.tensor_names(encoder_config))
-    _check_shapes(file, entries, family, encoder_config)
-    folder = ModelFolder(path, config, metadata, Weights(entries))
+    entries = normalize_names(source.entries, family, family.tensor_names(encoder_config))
+    entries, config = as_classifier_tensors(entries, config, family), as_classifier_config(config, family)
+    _check_shapes(source.file, entries, family, encoder_config)
+    folder = ModelFolder(path, config, metadata, Weights(entries), source=source)
     return _with_special_token_rows(folder) if family.can_lack_special_tokens else folder
 
 
 def _with_special_token_rows(folder: ModelFolder) -> ModelFolder:
     """Add embeddings for special tokens that a model was released without (GPT): the mean of all others, to be trained
     with the task."""
-    if not (folder.path / "tokenizer.json").is_file():
+    if find_vocabulary(folder.path) is None:
         return folder  # loading the tokenizer will report it
     vocab_size, old_size = Tokenizer.load(folder.path).vocab_size, folder.encoder_config.vocab_size
     if vocab_size - old_size != NUM_ADDED_TOKENS:
         return folder
     resize = EmbeddingResize(vocab_size, old_size, dict.fromkeys(range(old_size, vocab_size), ()))
     tensors = ResizedTensors(folder.tensors, vocab_tensor_names(folder.family, folder.encoder_config), resize)
-    return replace(folder, config={**folder.config, "vocab_size": vocab_size}, tensors=tensors)
+    config = {**folder.config, "vocab_size": vocab_size}
+    return replace(folder, config=config, tensors=tensors, has_untrained_specials=True)
 
 
 def load_encoder(folder: ModelFolder, generator: torch.Generator | None = None) -> tuple[Encoder, LoadReport]:
@@ -133,6 +141,9 @@ def load_encoder(folder: ModelFolder, generator: torch.Generator | None = None) 
     with torch.device("meta"):  # random initialization of weights that are then overwritten would take seconds
         encoder = family.build(config, None)
     report = load_into(encoder, folder.tensors, family.tensor_names(config))
+    if folder.source is not None:
+        unexpected_keys = (*report.unexpected_keys, *folder.source.unexpected_keys)
+        report = replace(report, unexpected_keys=unexpected_keys, notes=folder.source.notes)
     generator = generator or torch.Generator().manual_seed(0)
     for part in encoder.modules():
         if any(parameter.is_meta for parameter in part.parameters(recurse=False)):
@@ -154,8 +165,10 @@ def write_folder(
     tensors: Mapping[str, torch.Tensor],
     tokenizer: Tokenizer,
     metadata: Mapping[str, Any],
+    other_files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a model folder. `tensors` have Hugging Face's names; `metadata` goes to bertworks.json.
+    """Write a model folder. `tensors` have Hugging Face's names; `metadata` goes to bertworks.json; `other_files` are
+    written as they are, by their name in the folder.
 
     Files are staged first, so that a full disk leaves an existing model unchanged.
     """
@@ -165,6 +178,9 @@ def write_folder(
         tokenizer.save(staged, family.padding_side)
         special_ids = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
         write_json(staged / "config.json", {**special_ids, **config})
+        for name, content in (other_files or {}).items():
+            (staged / name).parent.mkdir(exist_ok=True)
+            write_bytes(staged / name, content)
         write_metadata(staged, {**metadata, "versions": versions()})
 
 
@@ -172,16 +188,6 @@ def versions() -> dict[str, str]:
     """Return the versions of the libraries that a model depends on."""
     modules = {"torch": torch, "tokenizers": tokenizers, "safetensors": safetensors, "numpy": np}
     return {"bertworks": bertworks.__version__, **{name: str(module.__version__) for name, module in modules.items()}}
-
-
-def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor], path: Path) -> dict[str, Any]:
-    """Add the model_type to an old config.json without one, by the prefix of the tensor names."""
-    if "model_type" in config:
-        return config
-    for model_type, family in ENCODERS.items():
-        if any(name.startswith(family.prefix) for name in entries):
-            return {"model_type": model_type, **config}
-    raise FolderError(f"{path / 'config.json'} has no model_type; add one of: {', '.join(ENCODERS)}")
 
 
 def _check_shapes(file: Path, entries: Mapping[str, StoredTensor], family: Family, config: EncoderConfig) -> None:

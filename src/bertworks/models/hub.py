@@ -33,6 +33,7 @@ CONFIG_AND_TOKENIZER_FILES = [
     "vocab.json",
     "merges.txt",
     "spiece.model",
+    "sentencepiece.bpe.model",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -41,6 +42,9 @@ CONFIG_AND_TOKENIZER_FILES = [
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "[0-9]_*/config.json",
+    "[0-9]_*/model.safetensors",
+    "[0-9]_*/pytorch_model.bin",
+    "[0-9]_*/tokenizer.json",
 ]
 # Most models are on the hub in several formats; only the first of these that a model has is downloaded.
 WEIGHTS = (
@@ -48,6 +52,8 @@ WEIGHTS = (
     ["pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-?????-of-?????.bin"],
     ["bert_model.ckpt.index", "bert_model.ckpt.data-?????-of-?????"],
     ["model.ckpt-*.index", "model.ckpt-*.data-?????-of-?????"],
+    ["adapter_config.json", "adapter_model.safetensors"],
+    ["adapter_config.json", "adapter_model.bin"],
 )
 DISK_ERRORS = {
     errno.ENOSPC: "no space left on that disk; free some space",

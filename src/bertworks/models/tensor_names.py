@@ -16,12 +16,14 @@ from bertworks.errors import FolderError
 class LoadReport:
     """The result of loading weights into a module, under Hugging Face's names.
 
-    Parameters of `missing_keys` keep their initial values; tensors of `unexpected_keys` are not used.
+    Parameters of `missing_keys` keep their initial values; tensors of `unexpected_keys` are not used. `notes` say what
+    is read otherwise than its name says.
     """
 
     loaded_keys: tuple[str, ...]
     missing_keys: tuple[str, ...]
     unexpected_keys: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def combine_name_tables(parts: Mapping[str, NameTable]) -> dict[str, tuple[str, ...]]:

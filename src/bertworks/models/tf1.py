@@ -1,7 +1,8 @@
 """Google's TensorFlow 1 BERT releases in, config and tensors under Hugging Face's names out, without TensorFlow.
 
-A release is a folder with `bert_config.json`, `vocab.txt` and a checkpoint. A kernel of TensorFlow is the transpose of
-a weight of torch; otherwise only names differ. D hidden size, I intermediate size.
+A release is a folder with `bert_config.json`, `vocab.txt` and a checkpoint: pretrained, or fine-tuned by
+`run_classifier.py` or `run_squad.py`. A kernel of TensorFlow is the transpose of a weight of torch; otherwise only
+names differ. D hidden size, I intermediate size.
 """
 
 from __future__ import annotations
@@ -38,6 +39,19 @@ DEFAULTS: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.1,
     "initializer_range": 0.02,
 }
+# Google's code computes the approximation by tanh under the name gelu, transformers the exact function; they differ by
+# up to 4e-4. transformers' name for the approximation is gelu_new.
+RELEASED_ACTIVATIONS = {"gelu": "gelu_new"}
+GELU_NOTE = (
+    "hidden_act is gelu_new, the approximation by tanh, which Google's code computes under the name gelu; conversions "
+    "of the same release for transformers compute the exact gelu"
+)
+# The heads of fine-tuned checkpoints: TensorFlow's name of the matrix and of the bias -> Hugging Face's module, and the
+# architecture.
+TASK_HEADS = {
+    ("output_weights", "output_bias"): ("classifier", "BertForSequenceClassification"),
+    ("cls/squad/output_weights", "cls/squad/output_bias"): ("qa_outputs", "BertForQuestionAnswering"),
+}
 # Constants of Google's code that Hugging Face has in the config.
 FIXED_SETTINGS: dict[str, Any] = {
     "model_type": "bert",
@@ -58,6 +72,7 @@ class MappingReport:
     missing_keys       tensors outside the encoder (pooler, heads) that the checkpoint lacks, by Hugging Face's names
     unexpected_keys    tensors that are not part of a pretrained BERT
     ignored_settings   keys of the config that are not used
+    notes              what is read otherwise than its name says
     """
 
     mapped_names: dict[str, str]
@@ -65,6 +80,7 @@ class MappingReport:
     missing_keys: tuple[str, ...]
     unexpected_keys: tuple[str, ...]
     ignored_settings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +92,21 @@ class Release:
     report: MappingReport
 
 
-def import_release(folder_or_prefix: Path) -> Release:
+def import_release(folder_or_prefix: str | Path) -> Release:
     """Read a release: its folder, or the prefix of a checkpoint with bert_config.json in the same folder.
 
     The tensors are those of transformers' BertForPreTraining without `cls.predictions.decoder`, which is tied to the
-    word embeddings and to `cls.predictions.bias`. All of them are in memory at once: 440 MB for BERT-base.
+    word embeddings and to `cls.predictions.bias`, and those of a head of a task. All of them are in memory at once:
+    440 MB for BERT-base.
     """
-    prefix = find_checkpoint(folder_or_prefix)
+    prefix = find_checkpoint(Path(folder_or_prefix))
     checkpoint = read_checkpoint(prefix)
     config, ignored_settings = _read_config(prefix.parent / "bert_config.json")
+    notes = (GELU_NOTE,) if config["hidden_act"] in RELEASED_ACTIVATIONS else ()
+    config["hidden_act"] = RELEASED_ACTIVATIONS.get(config["hidden_act"], config["hidden_act"])
     specs = expected_tensors(config)
+    head_specs, head_config = _task_head(checkpoint, config["hidden_size"])
+    config, specs = config | head_config, specs | head_specs
     _check_tensors(checkpoint, specs)
     tensors, mapped_names = {}, {}
     for name, (target, _) in specs.items():
@@ -100,6 +121,7 @@ def import_release(folder_or_prefix: Path) -> Release:
         missing_keys=tuple(target for name, (target, _) in specs.items() if name not in mapped_names),
         unexpected_keys=tuple(name for name in other_names if not kinds[name]),
         ignored_settings=ignored_settings,
+        notes=notes,
     )
     return Release(config, tensors, report)
 
@@ -124,6 +146,21 @@ def expected_tensors(config: dict[str, Any]) -> dict[str, tuple[str, Shape]]:
         "cls/seq_relationship/output_bias": (2,),
     }
     return {name: (_hf_name(name), shape) for name, shape in shapes.items()}
+
+
+def _task_head(
+    checkpoint: TensorflowCheckpoint, hidden_size: int
+) -> tuple[dict[str, tuple[str, Shape]], dict[str, Any]]:
+    """Return the tensors of the head of a fine-tuned checkpoint, and its keys of config.json; empty without one."""
+    for (weight, bias), (module, architecture) in TASK_HEADS.items():
+        shape = checkpoint.shapes.get(weight, ())
+        if bias in checkpoint.entries and len(shape) == 2:
+            num_labels = shape[0]
+            specs = {weight: (f"{module}.weight", (num_labels, hidden_size)), bias: (f"{module}.bias", (num_labels,))}
+            labels = {str(index): f"LABEL_{index}" for index in range(num_labels)}
+            has_classes = module == "classifier"
+            return specs, {"architectures": [architecture], **({"id2label": labels} if has_classes else {})}
+    return {}, {}
 
 
 def _layer(name: str, hidden_size: int, intermediate_size: int) -> dict[str, Shape]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from bertworks.errors import FolderError, InputError
 from bertworks.models.crc32c import masked_crc32c
+from bertworks.models.tf1_slices import FULL, Extent, join_slices, slice_key
+from bertworks.protobuf import fields_of, messages_of, numbers_of, read_varint
 from bertworks.reading import unreadable_reason
 
 Array = npt.NDArray[np.generic]
@@ -47,7 +49,7 @@ BFLOAT16 = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """The location of a tensor. The data of sliced tensors is in entries of its slices."""
+    """The location of a tensor. The data of a partitioned one is in the entries of its `slices`."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -55,29 +57,48 @@ class Entry:
     offset: int
     size: int
     crc: int
-    is_sliced: bool
+    slices: tuple[tuple[Extent, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TensorflowCheckpoint:
-    """A checkpoint whose table was read and whose data files were checked for length. Data is read on access."""
+    """A checkpoint whose table was read and whose data files were checked for length. Data is read on access.
+
+    `slice_entries` are those of the slices of partitioned tensors, by key.
+    """
 
     prefix: Path
     num_shards: int
     entries: dict[str, Entry]
+    slice_entries: dict[bytes, Entry] = field(default_factory=dict)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: entry.shape for name, entry in self.entries.items()}
 
     def tensor(self, name: str) -> Array:
-        """Read a tensor through a memory map, verify its checksum, and return a copy."""
+        """Read a tensor through a memory map, verify its checksum, and return a copy; a partitioned one is joined."""
         if name not in self.entries:
             raise InputError(f"{self.prefix} has no tensor '{name}'; see .shapes for the {len(self.entries)} it has")
         entry = self.entries[name]
-        if entry.is_sliced or entry.dtype not in DTYPES:
-            problem = "is stored in slices" if entry.is_sliced else f"has the non-numeric type {entry.dtype}"
-            raise FolderError(f"{self.prefix}: tensor '{name}' {problem}, which cannot be read without TensorFlow")
+        if not entry.slices:
+            return self._read(name, entry)
+        keys = {extents: slice_key(name, extents) for extents in entry.slices}
+        try:
+            parts = ((extents, self._read(name, self.slice_entries[key])) for extents, key in keys.items())
+            return join_slices(entry.shape, parts)
+        except (KeyError, ValueError) as error:
+            reason = "a slice is missing" if isinstance(error, KeyError) else str(error)
+            raise FolderError(
+                f"{self.prefix}: tensor '{name}' is stored in slices, but {reason}; download the checkpoint again"
+            ) from None
+
+    def _read(self, name: str, entry: Entry) -> Array:
+        if entry.dtype not in DTYPES:
+            raise FolderError(
+                f"{self.prefix}: tensor '{name}' has the non-numeric type {entry.dtype}, which cannot be read without "
+                f"TensorFlow"
+            )
         path = shard_path(self.prefix, entry.shard, self.num_shards)
         try:
             raw = np.memmap(path, np.uint8, "r", entry.offset, (entry.size,)) if entry.size else np.zeros(0, np.uint8)
@@ -100,14 +121,15 @@ def read_checkpoint(prefix: Path) -> TensorflowCheckpoint:
         raise InputError(f"there is no {index}; give the path of a TensorFlow checkpoint without its .index")
     records = dict(_read_table(index))
     try:
-        header = _numbers(records.pop(b""))
-        # Keys of slices begin with a zero byte; the sliced tensor has an entry, too.
+        header = numbers_of(records.pop(b""))
+        # Keys of slices begin with a zero byte; the partitioned tensor has an entry, too.
         entries = {key.decode(): _entry(value) for key, value in records.items() if not key.startswith(b"\0")}
+        slice_entries = {key: _entry(value) for key, value in records.items() if key.startswith(b"\0")}
     except (KeyError, IndexError, ValueError) as error:
         raise FolderError(f"{index} is a table, but not that of a TensorFlow checkpoint: {error!r}") from error
     if header.get(2, 0) != 0:
         raise FolderError(f"{index} was written on a big-endian machine; save it again on a little-endian one")
-    checkpoint = TensorflowCheckpoint(prefix, header.get(1, 1), entries)
+    checkpoint = TensorflowCheckpoint(prefix, header.get(1, 1), entries, slice_entries)
     _check_sizes(checkpoint)
     return checkpoint
 
@@ -150,7 +172,9 @@ def _check_sizes(checkpoint: TensorflowCheckpoint) -> None:
                 f"{path} is missing: the checkpoint has {checkpoint.num_shards} data files; copy all of them"
             )
         lengths.append(path.stat().st_size)
-    readable = {n: e for n, e in checkpoint.entries.items() if not e.is_sliced and e.dtype in DTYPES}
+    slice_entries = {repr(key): entry for key, entry in checkpoint.slice_entries.items()}
+    entries = {**{name: entry for name, entry in checkpoint.entries.items() if not entry.slices}, **slice_entries}
+    readable = {name: entry for name, entry in entries.items() if entry.dtype in DTYPES}
     for name, entry in readable.items():
         expected_size = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
         if entry.size != expected_size or entry.shard >= len(lengths):
@@ -208,9 +232,9 @@ def _records(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 * (1 + int.from_bytes(block[-4:], "little"))
     key, offset = b"", 0
     while offset < end:
-        num_shared, offset = _varint(block, offset)
-        num_added, offset = _varint(block, offset)
-        size, offset = _varint(block, offset)
+        num_shared, offset = read_varint(block, offset)
+        num_added, offset = read_varint(block, offset)
+        size, offset = read_varint(block, offset)
         key = key[:num_shared] + block[offset : offset + num_added]
         if len(key) > LONGEST_KEY:
             raise ValueError(f"a name has {len(key):,} bytes")
@@ -221,14 +245,14 @@ def _records(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _handle(data: bytes, offset: int) -> tuple[tuple[int, int], int]:
     """Read a block handle; return the start and size of the block, and the offset behind the handle."""
-    start, offset = _varint(data, offset)
-    size, offset = _varint(data, offset)
+    start, offset = read_varint(data, offset)
+    size, offset = read_varint(data, offset)
     return (start, size), offset
 
 
 def _entry(data: bytes) -> Entry:
     """Read a BundleEntryProto: 1 type, 2 shape, 3 shard, 4 offset, 5 size, 6 checksum, 7 slices."""
-    numbers, messages = _numbers(data), _messages(data)
+    numbers, messages = numbers_of(data), messages_of(data)
     return Entry(
         dtype=numbers.get(1, 0),
         shape=_shape(messages.get(2, b"")),
@@ -236,51 +260,17 @@ def _entry(data: bytes) -> Entry:
         offset=numbers.get(4, 0),
         size=numbers.get(5, 0),
         crc=numbers.get(6, 0),
-        is_sliced=7 in messages,
+        slices=tuple(_extents(value) for number, value in fields_of(data) if number == 7 and isinstance(value, bytes)),
     )
+
+
+def _extents(data: bytes) -> tuple[Extent, ...]:
+    """Read a TensorSliceProto: field 1, repeated, is an extent: 1 its start, 2 its length; without one it is full."""
+    extents = [numbers_of(value) for number, value in fields_of(data) if number == 1 and isinstance(value, bytes)]
+    return tuple((extent.get(1, 0), extent.get(2, FULL)) for extent in extents)
 
 
 def _shape(data: bytes) -> tuple[int, ...]:
     """Read a TensorShapeProto: field 2, repeated, is a dimension, whose field 1 is its size."""
-    dimensions = [value for number, value in _fields(data) if number == 2 and isinstance(value, bytes)]
-    return tuple(_numbers(dimension).get(1, 0) for dimension in dimensions)
-
-
-def _numbers(data: bytes) -> dict[int, int]:
-    return {number: value for number, value in _fields(data) if isinstance(value, int)}
-
-
-def _messages(data: bytes) -> dict[int, bytes]:
-    return {number: value for number, value in _fields(data) if isinstance(value, bytes)}
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a protobuf message: their numbers and values, which are integers or bytes."""
-    offset = 0
-    while offset < len(data):
-        key, offset = _varint(data, offset)
-        wire_type = key & 7
-        if wire_type == 0:
-            value, offset = _varint(data, offset)
-            yield key >> 3, value
-            continue
-        if wire_type not in (1, 2, 5):
-            raise ValueError(f"a field of wire type {wire_type}")
-        size, offset = _varint(data, offset) if wire_type == 2 else ({1: 8, 5: 4}[wire_type], offset)
-        if offset + size > len(data):
-            raise ValueError("a field exceeds the message")
-        raw = data[offset : offset + size]
-        yield key >> 3, raw if wire_type == 2 else int.from_bytes(raw, "little")
-        offset += size
-
-
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    """Read a varint (seven bits per byte, lowest first); return it and the offset behind it."""
-    value = 0
-    for shift in range(0, 64, 7):
-        byte = data[offset]
-        value |= (byte & 127) << shift
-        offset += 1
-        if byte < 128:
-            return value, offset
-    raise ValueError(f"the number at byte {offset} has more than 64 bits")
+    dimensions = [value for number, value in fields_of(data) if number == 2 and isinstance(value, bytes)]
+    return tuple(numbers_of(dimension).get(1, 0) for dimension in dimensions)

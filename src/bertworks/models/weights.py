@@ -9,7 +9,7 @@ import contextlib
 import functools
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ Shape = tuple[int, ...]
 RETRY_HINT = "copy or download it again"
 # Tensors of a .bin may be tied, such as the layers of an ALBERT: how often its bytes may be used.
 _MAX_SHARING = 64
+# torch's DataParallel and DistributedDataParallel add it to all names.
+_PARALLEL_PREFIX = "module."
 # Suffixes of tensors that follow from the config: position ids and sinusoidal position embeddings.
 _BUFFER_SUFFIXES = ("position_ids", "token_type_ids", "embed_positions.weight")
 
@@ -70,6 +72,11 @@ def open_weights(file: Path) -> dict[str, StoredTensor]:
     return READERS[file.name](file)
 
 
+def read_tensors_of(file: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a safetensors file or a .bin of any name, such as that of an adapter."""
+    return _read_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
+
+
 def wrap_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, StoredTensor]:
     """Wrap tensors that were read from `file` already."""
     return {
@@ -81,22 +88,25 @@ def wrap_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, S
 def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: NameTable) -> dict[str, StoredTensor]:
     """Return the tensors under the names that transformers writes today.
 
-    Old files name the weight and bias of a norm gamma and beta; the names of a bare encoder have no prefix; buffers and
-    copies of tied tensors are dropped.
+    Old files name the weight and bias of a norm gamma and beta; the names of a bare encoder have no prefix, those of a
+    DataParallel module begin with "module."; buffers and copies of tied tensors are dropped.
     """
+    if entries and all(name.startswith(_PARALLEL_PREFIX) for name in entries):
+        entries = {name.removeprefix(_PARALLEL_PREFIX): entry for name, entry in entries.items()}
     overrides = {old: new for prefixes in family.prefix_overrides.values() for new, old in prefixes.items()}
-    roots = {name.removeprefix(family.prefix).split(".")[0] + "." for theirs in table.values() for name in theirs}
+    bare_names = {name.removeprefix(family.prefix) for theirs in table.values() for name in theirs}
+    roots = tuple(name.split(".")[0] + "." for name in bare_names)
     entries_by_key: dict[str, StoredTensor] = {}
     for name, entry in entries.items():
         if name.endswith(_BUFFER_SUFFIXES):
             continue
         key = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        key = family.prefix + key if key.startswith(tuple(roots)) else key
+        key = family.prefix + key if key.startswith(roots) or key in bare_names else key
         key = next((new + key.removeprefix(old) for old, new in overrides.items() if key.startswith(old)), key)
         if key in entries_by_key:
             raise FolderError(f"{entry.file} holds '{key}' twice, the second time as '{name}'; {RETRY_HINT}")
         entries_by_key[key] = entry
-    return _drop_copies(entries_by_key, family.copies)
+    return _drop_copies(entries_by_key, family)
 
 
 def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -112,20 +122,38 @@ def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         temporary.chmod(mode)
 
 
-def _drop_copies(entries: dict[str, StoredTensor], copies: Mapping[str, str]) -> dict[str, StoredTensor]:
-    """Drop copies of tied tensors; if a file has only the copy, it gets the name of the original."""
-    originals = {name: entry for name, entry in entries.items() if name not in copies}
-    for copy, original in copies.items():
+def untied_output(family: Family, tensors: Collection[str]) -> str | None:
+    """Return the name of the output embeddings of a masked LM that are not tied to the token embeddings; else None.
+
+    Those that are tied, `normalize_names` drops.
+    """
+    return next((copy for copy in family.copies if copy.endswith(".weight") and copy in tensors), None)
+
+
+def _drop_copies(entries: dict[str, StoredTensor], family: Family) -> dict[str, StoredTensor]:
+    """Drop copies of tied tensors; if a file has only the copy, it gets the name of the original.
+
+    The output layer of a masked LM may be untied: its weight is kept, and its bias replaces that of the head.
+    """
+    originals = {name: entry for name, entry in entries.items() if name not in family.copies}
+    mlm_biases = family.heads.get("mlm", {}).get("bias", ())
+    for copy, original in family.copies.items():
         if copy not in entries:
             continue
-        if original not in originals:
+        if original not in originals or (original in mlm_biases):
             originals[original] = entries[copy]
-        elif not torch.equal(entries[copy].read(), originals[original].read()):
-            raise FolderError(
-                f"{entries[copy].file}: '{copy}' should be tied to '{original}', but differs; models with untied "
-                f"output embeddings are not supported: tie them and save the model again"
-            )
+        elif not _is_equal(entries[copy], originals[original]):
+            if not mlm_biases:
+                raise FolderError(
+                    f"{entries[copy].file}: '{copy}' should be tied to '{original}', but differs; models of the family "
+                    f"'{family.model_type}' with untied output embeddings are not supported: tie them and save again"
+                )
+            originals[copy] = entries[copy]
     return originals
+
+
+def _is_equal(left: StoredTensor, right: StoredTensor) -> bool:
+    return left.shape == right.shape and torch.equal(left.read(), right.read())
 
 
 def _read_safetensors(file: Path) -> dict[str, StoredTensor]:

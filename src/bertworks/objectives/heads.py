@@ -17,14 +17,21 @@ from bertworks.encoders.layers import ACTIVATIONS
 
 
 class MlmHead(nn.Module):
-    """The masked LM head: a transform, then the token embeddings as the output layer, and a bias of its own."""
+    """The masked LM head: a transform, then the token embeddings as the output layer, and a bias of its own.
 
-    def __init__(self, config: EncoderConfig) -> None:
+    With `untied`, `output` (V, E) is the output layer: models of others may have one. It is not trained here.
+    """
+
+    output: nn.Parameter | None
+
+    def __init__(self, config: EncoderConfig, untied: bool = False) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.token_embedding_size)
         self.activation = ACTIVATIONS[config.hidden_act]
         self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        output = nn.Parameter(torch.empty(config.vocab_size, config.token_embedding_size)) if untied else None
+        self.register_parameter("output", output)
 
     def init_unigram_bias(self, token_counts: npt.NDArray[np.int64]) -> None:
         """Set the bias so that a head that knows nothing else predicts each token with its frequency."""
@@ -39,7 +46,7 @@ class MlmHead(nn.Module):
 
     def forward(self, vectors: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         """Return the logits (P, V) of vectors (P, D), given the token embeddings `table` (V, E)."""
-        return F.linear(self.transform(vectors), table, self.bias)
+        return F.linear(self.transform(vectors), table if self.output is None else self.output, self.bias)
 
 
 class PairHead(nn.Module):

@@ -133,7 +133,7 @@ def embed_work(
         sum(text_windows.num_truncated for text_windows in windows),
         coverage.num_unknown,
     )
-    vector_size = served_model.model.encoder.config.hidden_size * len(pooling.kinds)
+    vector_size = pooling.output_size(served_model.model.encoder.config.hidden_size)
 
     def finish(partial_vectors: Sequence[torch.Tensor]) -> Vectors:
         return Vectors(_pool_windows(inputs_by_text, partial_vectors, vector_size), usage, _warnings_in(coverage))

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.pooling import Pooling
 from bertworks.embeddings.sentence_settings import read_dimensions, read_prompts
-from bertworks.embeddings.vectors import read_window_rule, resolve_window_rule
+from bertworks.embeddings.vectors import resolve_window_rule, stored_window_rule
 from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.torch_engine import TorchEngine
@@ -121,8 +121,8 @@ def load_served_model(
     return ServedModel(
         name=name,
         model=model,
-        pooling=read_pooling(model.folder),
-        stored_window_rule=read_window_rule(model.folder),
+        pooling=model.pooling,
+        stored_window_rule=stored_window_rule(model.metadata),
         embed_queue=EmbedQueue(name, TorchEngine(model.encoder, model.tokenizer, budget)),
         unbatched_queue=UnbatchedQueue(name, pause),
         predict_queue=None if model.predictor is None else PredictQueue(name, model.predictor, budget),

@@ -22,9 +22,8 @@ import numpy.typing as npt
 
 from bertworks.corpus.text_shard import SplitDocument
 from bertworks.disk import atomic_write
-from bertworks.embeddings.pooling import read_pooling
 from bertworks.embeddings.store import StoreSettings, VectorStore
-from bertworks.embeddings.vectors import Extraction, extract_vectors, read_window_rule, resolve_window_rule
+from bertworks.embeddings.vectors import Extraction, extract_vectors, resolve_window_rule, stored_window_rule
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import FolderError
 from bertworks.inference.model import Model
@@ -76,12 +75,12 @@ def write_passages(folder: Path, documents: Iterable[SplitDocument]) -> int:
 
 def write_vectors(folder: Path, model: Model, on_progress: Callable[[int], None]) -> int:
     """Write the vectors of passages.jsonl, resuming an interrupted run; return the vector size."""
-    pooling = replace(read_pooling(model.folder), normalize=True)
+    pooling = replace(model.pooling, normalize=True)
     window_rule = resolve_window_rule(
-        pooling, model.encoder.config.max_length, model_rule=read_window_rule(model.folder)
+        pooling, model.encoder.config.max_length, model_rule=stored_window_rule(model.metadata)
     )
     extraction = Extraction(pooling=pooling, window_rule=window_rule)
-    vector_size = extraction.strategy.output_size(model.encoder.config.hidden_sizes) * len(pooling.kinds)
+    vector_size = pooling.output_size(extraction.strategy.output_size(model.encoder.config.hidden_sizes))
     identity = {"tokenizer": model.tokenizer.hash, "pooling": list(pooling.kinds)}
     settings = StoreSettings(
         output=folder / VECTORS, vector_size=vector_size, unit="texts", half=True, format="npy", identity=identity

@@ -42,7 +42,8 @@ class PredictQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingInput:
-    """A window of a text, or the whole text, which of its positions are pooled, and how."""
+    """A window of a text, or the whole text, which of its positions are pooled, and how; `offset` is the index in the
+    text of its first position."""
 
     input_ids: Ints
     token_type_ids: Ints
@@ -50,6 +51,7 @@ class PoolingInput:
     pooled_positions: slice
     pooling: Pooling
     is_whole_text: bool
+    offset: int = 0
 
     @property
     def num_pooled_positions(self) -> int:
@@ -91,22 +93,25 @@ def _partial_vectors(encoded_batch: EncodedBatch[PoolingInput]) -> Iterator[torc
     starts = encoded_batch.output.layout.starts.tolist()
     for sequence, start in zip(encoded_batch.sequences, starts, strict=True):
         hidden_states = encoded_batch.output.last_hidden_state[start : start + len(sequence.input_ids)]  # (T, D)
-        yield sequence.pooling.pool(hidden_states, sequence.pooled_positions)
+        yield sequence.pooling.pool(hidden_states, sequence.pooled_positions, sequence.offset)
 
 
 def pooling_inputs(windows: Windows, pooling: Pooling) -> list[PoolingInput]:
     """Return the windows of a text with their pooled positions.
 
     Each token is pooled once, in the window where it is farthest from the edges. The special tokens at both ends of the
-    text are pooled too.
+    text are pooled too, unless the pooling is without them.
     """
     last = len(windows.sequences) - 1
-    bounds = np.searchsorted(windows.owners(0), np.arange(last + 2)).tolist() if last else [0, 0]
-    inputs = []
+    num_tokens = windows.sequences[0].spans[0].count
+    bounds = np.searchsorted(windows.owners(0), np.arange(last + 2)).tolist() if last else [0, num_tokens]
+    inputs: list[PoolingInput] = []
     for index, window in enumerate(windows.sequences):
         (span,) = window.spans
-        start = span.position + bounds[index] - span.first if index else 0
-        stop = span.position + bounds[index + 1] - span.first if index < last else len(window)
+        start, stop = (span.position + bound - span.first for bound in bounds[index : index + 2])
+        if pooling.with_specials:
+            start = start if index else pooling.first_position(len(window))
+            stop = stop if index < last else len(window)
         inputs.append(
             PoolingInput(
                 input_ids=window.input_ids,
@@ -115,6 +120,7 @@ def pooling_inputs(windows: Windows, pooling: Pooling) -> list[PoolingInput]:
                 pooled_positions=slice(start, stop),
                 pooling=pooling,
                 is_whole_text=last == 0,
+                offset=inputs[-1].offset + inputs[-1].pooled_positions.stop - start if inputs else 0,
             )
         )
     return inputs

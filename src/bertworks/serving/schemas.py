@@ -116,7 +116,9 @@ class EmbedBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["A cat sleeps.", "猫在睡觉。"]}]})
 
     inputs: list[str]
-    pooling: Literal["mean", "first", "max"] | None = Field(None, description="null: the pooling of the model folder.")
+    pooling: Literal["mean", "first", "max", "lasttoken", "mean_sqrt_len", "weightedmean"] | None = Field(
+        None, description="null: the pooling of the model folder."
+    )
     truncate: bool = Field(False, description="Truncate long texts instead of splitting them into windows.")
 
 

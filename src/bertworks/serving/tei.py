@@ -248,7 +248,7 @@ def _with_prompt(served: ServedModel, name: str | None, inputs: Sequence[str | S
         raise RequestError(413, f"the model '{served.name}' has no prompt '{name}'; its prompts are: {names}")
     if not all(isinstance(value, str) for value in inputs):
         raise RequestError(413, "token ids have no prompt; send texts, or leave prompt_name out")
-    return replace(served.pooling, prompt=served.prompts[name])
+    return replace(served.pooling, prompt=served.prompts[name]).for_tokenizer(served.model.tokenizer)
 
 
 def _check_not_empty(values: Sequence[Any], name: str) -> None:

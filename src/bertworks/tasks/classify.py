@@ -5,6 +5,7 @@ U examples, C classes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,7 +116,7 @@ class Classify:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Classify:
-        labels = labels_in(config)
+        labels = unique_labels(labels_in(config))
         multi_label = config.get("problem_type") == "multi_label_classification"
         metrics = tuple(metadata.get("metrics", _MULTI_LABEL_METRICS if multi_label else _METRICS))
         temperature = metadata.get("temperature", 1.0)
@@ -331,6 +332,12 @@ def labels_in(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the labels of a config.json, in the order of their ids."""
     id2label = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(config.get("num_labels", 2))}
     return tuple(id2label[key] for key in sorted(id2label, key=int))
+
+
+def unique_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return names that differ: a name that stands for several classes gets their ids, as "other (3)"."""
+    counts = Counter(labels)
+    return tuple(name if counts[name] == 1 else f"{name} ({index})" for index, name in enumerate(labels))
 
 
 def is_regression(config: Mapping[str, Any]) -> bool:

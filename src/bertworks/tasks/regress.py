@@ -29,7 +29,14 @@ from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.attribution import text_target
 from bertworks.tasks.bag_of_words import Values, fit_values, sample_within_limit
 from bertworks.tasks.baselines import Baseline
-from bertworks.tasks.classify import Classify, featurize_text, is_regression, label_config, labels_in
+from bertworks.tasks.classify import (
+    Classify,
+    featurize_text,
+    is_regression,
+    label_config,
+    labels_in,
+    unique_labels,
+)
 from bertworks.tasks.contract import (
     AttributionTarget,
     Features,
@@ -46,6 +53,8 @@ from bertworks.tasks.recurrent_head import RecurrentHead
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
 
+_SINGLE = ("value",)
+
 
 @dataclass(frozen=True, slots=True)
 class ValuePrediction:
@@ -58,11 +67,23 @@ class ValuePrediction:
         return {"id": self.id, "value": self.value}
 
 
+@dataclass(frozen=True, slots=True)
+class ValuesPrediction:
+    """The predicted values of a model of others with several, by name."""
+
+    id: str
+    values: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"id": self.id, "values": dict(self.values)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regress:
     """Text regression. Models are selected by Spearman correlation.
 
-    The predicted value is the head's output times `std` plus `mean`.
+    The predicted value is the head's output times `std` plus `mean`. A model of others may have several values, named
+    by `value_names`: it predicts and explains them, but is neither trained nor scored here.
     """
 
     name: ClassVar[str] = "regress"
@@ -71,6 +92,7 @@ class Regress:
     input_fields: ClassVar[tuple[InputFields, ...]] = (TEXT, PAIR)
     mean: float = 0.0
     std: float = 1.0
+    value_names: tuple[str, ...] = _SINGLE
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str], counts: Counts | None = None) -> Iterator[TextExample]:
@@ -98,14 +120,14 @@ class Regress:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Regress:
-        labels = labels_in(config)
-        if ("id2label" in config or "num_labels" in config) and len(labels) != 1:
+        labels = labels_in(config) if "id2label" in config or "num_labels" in config else _SINGLE
+        if len(labels) != 1 and config.get("problem_type") != "regression":
             raise FolderError(
                 f"config.json has {len(labels)} labels ({', '.join(labels[:5])}), but a regression model has one; this "
                 f"model is for 'classify'"
             )
         mean, std = metadata.get("scale", (0.0, 1.0))
-        return cls(mean=mean, std=std)
+        return cls(mean=mean, std=std, value_names=_SINGLE if len(labels) == 1 else unique_labels(labels))
 
     @classmethod
     def matches_config(cls, config: Mapping[str, Any]) -> bool:
@@ -113,19 +135,24 @@ class Regress:
 
     def metadata(self) -> dict[str, Any]:
         """Return nothing once the scale is in the head's weights."""
-        return {} if self == Regress() else {"scale": [self.mean, self.std]}
+        return {} if (self.mean, self.std) == (0.0, 1.0) else {"scale": [self.mean, self.std]}
 
     def config(self) -> dict[str, Any]:
-        return {**label_config(("value",)), "problem_type": "regression"}
+        return {**label_config(self.value_names), "problem_type": "regression"}
 
     def head(self, config: EncoderConfig) -> nn.Module:
-        return PooledHead(config.pooled_size, 1, config.hidden_dropout_prob)
+        return PooledHead(config.pooled_size, len(self.value_names), config.hidden_dropout_prob)
 
     @property
     def main_metric(self) -> str:
         return "spearman"
 
     def featurize(self, example: TextExample, tokenizer: Tokenizer, window_rule: WindowRule) -> Features:
+        if example.label is not None and len(self.value_names) > 1:
+            raise InputError(
+                f"{example.location}: a model of {len(self.value_names)} values predicts, but is not scored or trained "
+                f"here; leave out the label"
+            )
         return featurize_text(example, tokenizer, window_rule, None if example.label is None else value_of(example))
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
@@ -143,9 +170,12 @@ class Regress:
 
     def decode(
         self, example: TextExample, features: Features, outputs: Sequence[npt.NDArray[np.float32]]
-    ) -> ValuePrediction:
-        output = float(np.mean(outputs, dtype=np.float64))  # over all windows
-        return ValuePrediction(example.id, output * self.std + self.mean)
+    ) -> ValuePrediction | ValuesPrediction:
+        mean_output = np.stack(outputs).astype(np.float64).mean(0)  # over all windows
+        values: list[float] = (mean_output * self.std + self.mean).tolist()
+        if len(values) == 1:
+            return ValuePrediction(example.id, values[0])
+        return ValuesPrediction(example.id, dict(zip(self.value_names, values, strict=True)))
 
     def score(self, pairs: Iterable[tuple[TextExample, ValuePrediction]]) -> TaskScores:
         tally = CorrelationTally()
@@ -193,11 +223,11 @@ class Regress:
         return prediction.value
 
     def attribution_target(self, context: PredictionContext, target: str | None) -> AttributionTarget:
-        if target not in (None, "value"):
-            raise InputError(
-                f"there is no '{target}' to explain: a regression model predicts a number; omit the target"
-            )
-        return text_target(context, "value", np.ones(1))
+        if target is not None and target not in self.value_names:
+            names = "a number; omit the target" if self.value_names == _SINGLE else ", ".join(self.value_names)
+            raise InputError(f"there is no '{target}' to explain: a regression model predicts {names}")
+        name = self.value_names[0] if target is None else target
+        return text_target(context, name, np.eye(len(self.value_names))[self.value_names.index(name)])
 
     def unscale(self, head: nn.Module) -> Regress:
         """Fold mean and deviation into the head's last linear layer, so that transformers predicts the same values.

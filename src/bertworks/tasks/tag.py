@@ -1,4 +1,5 @@
-"""Tag words: sentences with BIO tags in, entities with offsets and probabilities out.
+"""Tag words: sentences with BIO tags in, entities with offsets and probabilities out. Models of others with plain
+labels, such as parts of speech, predict too.
 
 A word is predicted at its first token; its other tokens, and the document around it, are context. An example is a
 document, or a passage of a long one: its sentences share sequences, each is predicted in one of them, and neighbouring
@@ -58,10 +59,10 @@ from bertworks.tasks.tag_documents import (
 from bertworks.tasks.tag_labels import (
     NUM_BINS,
     EntitySpan,
+    check_bio,
     decode_tags,
     format_entities,
     label_id_of,
-    label_ids_of,
     label_probabilities,
     labels_for,
     reliability_bins,
@@ -118,7 +119,7 @@ class TagFeatures(Features):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagPrediction:
-    """The words of an example with legal BIO tags, its entities, and the logits of the predicted words.
+    """The words of an example with legal tags, its entities, and the logits of the predicted words.
 
     `word_indices` are the indices of these, None if it is all of them: a truncated word is O and has no logits.
     """
@@ -185,13 +186,12 @@ class Tag:
                 f"to learn; add sentences with entities, or name the column of the tags with --label"
             )
         labels = tuple(settings.get("labels") or labels_for(types))
-        label_ids_of(labels)  # checks them
+        check_bio(labels)
         return cls(labels=labels, context=bool(settings.get("context", True)))
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> Tag:
         labels = labels_in(config)
-        label_ids_of(labels)
         # Models of others were trained on single sentences.
         context, temperature = bool(metadata.get("context", False)), metadata.get("temperature", 1.0)
         return cls(labels=labels, context=context, temperature=temperature)
@@ -290,7 +290,7 @@ class Tag:
         return TagPrediction(
             id=example.id,
             tags=tuple(tags),
-            spans=spans_in(example.sentence, tags, probabilities),
+            spans=spans_in(example.sentence, tags, probabilities, self.labels),
             words=words,
             logits=logits,
             word_indices=word_indices,
@@ -315,7 +315,8 @@ class Tag:
                 tags = prediction.tags[first:stop]
                 entities.add([tags], [_tags(sentence)])
                 if tags != sentence.tags:
-                    mistakes = worst_mistakes([*mistakes, _mistake(sentence, tags, confidences[first:stop])])
+                    mistake = _mistake(sentence, tags, confidences[first:stop], self.labels)
+                    mistakes = worst_mistakes([*mistakes, mistake])
         scores = entities.scores()
         metrics = {**_metrics(scores.overall), "accuracy": words.scores()["accuracy"]}
         metrics["calibration_error"] = float(np.abs(bins[:, 1] - bins[:, 2]).sum() / bins[:, 0].sum())
@@ -391,15 +392,17 @@ def _metrics(matches: Matches) -> dict[str, float]:
     return {"f1": matches.f1, "precision": matches.precision, "recall": matches.recall}
 
 
-def _mistake(sentence: Sentence, predicted: tuple[str, ...], confidences: npt.NDArray[Any]) -> Mistake:
+def _mistake(
+    sentence: Sentence, predicted: tuple[str, ...], confidences: npt.NDArray[Any], labels: tuple[str, ...]
+) -> Mistake:
     """Return the mistake of a sentence; its confidence is the highest among its wrong words."""
     tags = _tags(sentence)
     wrong = [index for index, tag in enumerate(tags) if tag != predicted[index]]
     return Mistake(
         confidence=float(confidences[wrong].max(initial=0.0)),
         texts=(sentence.text,),
-        expected=format_entities(sentence, tags),
-        predicted=format_entities(sentence, predicted),
+        expected=format_entities(sentence, tags, labels),
+        predicted=format_entities(sentence, predicted, labels),
         location=sentence.location,
     )
 

@@ -1,4 +1,8 @@
-"""BIO labels of a tagging model: logits of words in, legal tags and entity spans with probabilities out.
+"""Labels of a tagging model: logits of words in, tags and entity spans with probabilities out.
+
+Our own models have BIO labels. Those of others may have plain ones, such as parts of speech, entity types without a
+prefix (IO) or transformers' default LABEL_0: a word then has its label as it is, and adjacent words of one label are
+one span if there is an O for what is outside of spans; else each word is a span of its own.
 
 W words, C labels.
 """
@@ -50,11 +54,27 @@ def labels_for(types: Iterable[str]) -> tuple[str, ...]:
     return ("O", *(f"{prefix}-{kind}" for kind in sorted(types) for prefix in "BI"))
 
 
-@functools.lru_cache(maxsize=64)
-def label_ids_of(labels: tuple[str, ...]) -> Mapping[str, int]:
-    """Return the label id of each BIO tag; raise InputError for a label that is not a tag."""
+def check_bio(labels: Iterable[str]) -> None:
+    """Raise InputError for a label that is not a BIO tag."""
     for label in labels:
         repair_tags((label,), "the labels of the model")  # a single tag is always legal, so this only checks its form
+
+
+@functools.lru_cache(maxsize=64)
+def is_bio(labels: tuple[str, ...]) -> bool:
+    """Whether all labels of a model are BIO tags, or those of a scheme that is read as BIO."""
+    try:
+        check_bio(labels)
+    except InputError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=64)
+def label_ids_of(labels: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the label id of each tag: of BIO tags, or of the plain labels themselves."""
+    if not is_bio(labels):
+        return {label: index for index, label in enumerate(labels)}
     ids_by_label = {label if label == "O" else f"{label[0]}-{label[2:]}": index for index, label in enumerate(labels)}
     label_ids = {"O": ids_by_label["O"]} if "O" in ids_by_label else {}
     for kind in {label[2:] for label in labels if label != "O"}:
@@ -68,7 +88,7 @@ def label_ids_of(labels: tuple[str, ...]) -> Mapping[str, int]:
 
 
 def label_id_of(tag: str, labels: tuple[str, ...], location: str) -> int:
-    """Return the label id of a BIO tag; raise InputError if the training sentences do not have it."""
+    """Return the label id of a tag; raise InputError if the training sentences do not have it."""
     label_id = label_ids_of(labels).get(tag)
     if label_id is None:
         raise InputError(
@@ -77,21 +97,36 @@ def label_id_of(tag: str, labels: tuple[str, ...], location: str) -> int:
     return label_id
 
 
-def decode_tags(logits: Floats, labels: Sequence[str], temperature: float) -> tuple[tuple[str, ...], Floats]:
-    """Return the BIO tags of words from their logits (W, C), and the probability of each predicted label (W,).
+def decode_tags(logits: Floats, labels: tuple[str, ...], temperature: float) -> tuple[tuple[str, ...], Floats]:
+    """Return the tags of words from their logits (W, C), and the probability of each predicted label (W,).
 
-    Each word gets its most probable label. Illegal tags are then repaired from left to right: I-X that continues no X
-    (after O, after another type, at the start) becomes B-X, and other schemes become BIO. The probability stays that of
-    the predicted label.
+    Each word gets its most probable label. Illegal BIO tags are then repaired from left to right: I-X that continues no
+    X (after O, after another type, at the start) becomes B-X, and other schemes become BIO. The probability stays that
+    of the predicted label.
     """
     predicted = [labels[index] for index in logits.argmax(axis=1)]
-    return repair_tags(predicted)[0], label_probabilities(logits, temperature).max(axis=1)
+    tags = repair_tags(predicted)[0] if is_bio(labels) else tuple(predicted)
+    return tags, label_probabilities(logits, temperature).max(axis=1)
 
 
-def spans_in(sentence: Sentence, tags: Sequence[str], probabilities: Floats) -> tuple[EntitySpan, ...]:
+def word_spans(tags: Sequence[str], labels: tuple[str, ...]) -> tuple[tuple[int, int, str], ...]:
+    """Return the first word, the end and the label of each span of tags that are predicted with these labels."""
+    if is_bio(labels):
+        return spans_of(tags)
+    spans: list[tuple[int, int, str]] = []
+    for index, tag in enumerate(tags):
+        is_continued = "O" in labels and bool(spans) and spans[-1][1:] == (index, tag)
+        if tag != "O":
+            spans = [*spans[:-1], (spans[-1][0], index + 1, tag)] if is_continued else [*spans, (index, index + 1, tag)]
+    return tuple(spans)
+
+
+def spans_in(
+    sentence: Sentence, tags: Sequence[str], probabilities: Floats, labels: tuple[str, ...]
+) -> tuple[EntitySpan, ...]:
     """Return the entities of a tagged sentence, with offsets into its text."""
     spans = []
-    for first, stop, label in spans_of(tags):
+    for first, stop, label in word_spans(tags, labels):
         start, end = sentence.offsets[first][0], sentence.offsets[stop - 1][1]
         probability = float(np.prod(probabilities[first:stop]))
         spans.append(
@@ -122,10 +157,13 @@ def reliability_bins(probabilities: Floats, label_ids: Ints) -> Floats:
     )
 
 
-def format_entities(sentence: Sentence, tags: Sequence[str]) -> str:
+def format_entities(sentence: Sentence, tags: Sequence[str], labels: tuple[str, ...]) -> str:
     """Return the entities of a sentence as text: "PER: John Smith; LOC: Rome"."""
     offsets = sentence.offsets
-    spans = [(label, sentence.text[offsets[first][0] : offsets[stop - 1][1]]) for first, stop, label in spans_of(tags)]
+    spans = [
+        (label, sentence.text[offsets[first][0] : offsets[stop - 1][1]])
+        for first, stop, label in word_spans(tags, labels)
+    ]
     return "; ".join(f"{label}: {text}" for label, text in spans) or "nothing"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,26 @@ from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.integrity.model_files import check_model_files
 from bertworks.packages import check_installed, packaged_model
-from bertworks.vocabulary.algorithms import detect_kind, has_multi_ideograph_words, is_cased, wordpiece_backend
+from bertworks.vocabulary.added_tokens import AddedTokensModel, TokenizerModel, added_tokens_in, matching_backend
+from bertworks.vocabulary.algorithms import (
+    CONTINUATION_PREFIX,
+    detect_kind,
+    has_multi_ideograph_words,
+    is_cased,
+)
 from bertworks.vocabulary.backend import BackendModel, JiebaModel
 from bertworks.vocabulary.characters import SURROGATE
-from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary, token_ids
+from bertworks.vocabulary.files import prefix_errors, read_config, token_ids
 from bertworks.vocabulary.panics import explain_panics
 from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate, template_for
 from bertworks.vocabulary.token_arrays import FlatTokens, WordBoundaries
 from bertworks.vocabulary.token_arrays import TokenizedText as TokenizedText
+from bertworks.vocabulary.vocabulary_files import (
+    COMPANION_FILES,
+    VOCABULARY_FILES,
+    find_vocabulary,
+    read_vocabulary_backend,
+)
 from bertworks.vocabulary.word_boundaries import jieba_boundaries
 from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 
@@ -84,18 +97,14 @@ class Encoding:
         return len(self.input_ids)
 
 
-class TokenizerModel(Protocol):
-    """Text to tokens: WordPiece, or a `tokenizers` model of another kind."""
-
-    def encode(self, text: str) -> TokenizedText: ...
-
-    def encode_sentences(self, sentences: Sequence[str], boundaries: WordBoundaries | None = None) -> FlatTokens: ...
-
-
 class Tokenizer:
-    """A vocabulary with its tokenization rules. Create one with `Tokenizer.load` or `Tokenizer.from_backend`."""
+    """A vocabulary with its tokenization rules. Create one with `Tokenizer.load` or `Tokenizer.from_backend`.
 
-    def __init__(self, backend: tokenizers.Tokenizer, specials: SpecialTokenIds) -> None:
+    Tokens that transformers' `add_tokens` or `extra_special_tokens` added are one token wherever a text has them. The
+    special tokens of a sequence, `control_ids`, are ordinary text there.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, specials: SpecialTokenIds, control_ids: Collection[int]) -> None:
         vocabulary = token_ids(backend)
         state = json.loads(backend.to_str())
         self.kind = detect_kind(backend).name
@@ -108,42 +117,58 @@ class Tokenizer:
         self._mask_strips_space = any(
             added_token["lstrip"] for added_token in state["added_tokens"] if added_token["content"] == mask
         )
-        self._model: TokenizerModel = _select_model(state, self.tokens, backend)
+        self._added_tokens = added_tokens_in(state, control_ids)
+        finder = matching_backend(backend, state, self._added_tokens)
+        self._model: TokenizerModel = _select_model(state, self.tokens, finder)
+        if self._added_tokens and not isinstance(self._model, BackendModel):
+            ids = [token["id"] for token in self._added_tokens]
+            continuation = state["model"].get("continuing_subword_prefix") or CONTINUATION_PREFIX
+            self._model = AddedTokensModel(self._model, finder, ids, continuation)
         self._state = state
 
     @classmethod
-    def from_backend(cls, backend: tokenizers.Tokenizer, names: dict[str, str] | None = None) -> Tokenizer:
-        """Wrap a `tokenizers.Tokenizer`; `names` gives unusual special tokens, as {"cls_token": ...}."""
-        return cls(backend, _find_specials(backend, names or {}))
+    def from_backend(
+        cls,
+        backend: tokenizers.Tokenizer,
+        names: dict[str, Any] | None = None,
+        *,
+        split_special_tokens: bool = True,
+        require_specials: bool = True,
+    ) -> Tokenizer:
+        """Wrap a `tokenizers.Tokenizer`; `names` gives unusual special tokens, as {"cls_token": ...}; see `load`."""
+        specials = _find_specials(backend, names or {}, require_specials)
+        control_ids = _control_ids(backend, specials, names or {}) if split_special_tokens else ()
+        return cls(backend, specials, control_ids)
 
     @classmethod
-    def load(cls, path: str | Path) -> Tokenizer:
-        """Load a `vocab.txt`, a `tokenizer.json`, a folder that contains one of them, or that of a packaged model."""
+    def load(cls, path: str | Path, *, split_special_tokens: bool = True, require_specials: bool = True) -> Tokenizer:
+        """Load a `vocab.txt`, a `tokenizer.json`, a folder that contains one of them, or that of a packaged model; see
+        `vocabulary_files` for other formats.
+
+        "[MASK]" or "[SEP]" in a text is ordinary text, as in Google's release, so that texts cannot inject special
+        tokens; with `split_special_tokens=False`, the default of transformers, it is the special token. A vocabulary
+        must have [CLS], [SEP] and so on, unless `require_specials` is False: then the unknown token stands for them.
+        """
         path = packaged_model(str(path)) or Path(path)
         if path.is_dir():
-            candidates = [path / "tokenizer.json", path / "vocab.txt"]
-            file = next((candidate for candidate in candidates if candidate.is_file()), None)
+            file = find_vocabulary(path)
             if file is None:
                 raise FolderError(
-                    f"{path} contains neither tokenizer.json nor vocab.txt; give a vocabulary or model folder"
+                    f"{path} contains none of {', '.join(VOCABULARY_FILES)}; give a vocabulary or model folder"
                 )
-            return cls.load(file)
+            return cls.load(file, split_special_tokens=split_special_tokens, require_specials=require_specials)
         if not path.is_file():
             check_installed(str(path))
             raise InputError(
                 f"{path} does not exist; give a vocab.txt, a tokenizer.json or a folder that contains one of them"
             )
-        check_model_files(path.parent, (path.name, "tokenizer_config.json"))
+        check_model_files(path.parent, (path.name, *COMPANION_FILES))
         config = read_config(path.parent / "tokenizer_config.json")
-        if path.suffix == ".json":
-            backend = read_backend(path)
-        else:
-            tokens = read_vocabulary(path)
-            cased = not config["do_lower_case"] if "do_lower_case" in config else _looks_cased(tokens)
-            with prefix_errors(path):
-                backend = wordpiece_backend(tokens, cased)
+        backend = read_vocabulary_backend(path, config)
         with prefix_errors(path), explain_panics():
-            return cls.from_backend(backend, config)
+            return cls.from_backend(
+                backend, config, split_special_tokens=split_special_tokens, require_specials=require_specials
+            )
 
     def save(self, folder: str | Path, padding_side: str = "right") -> None:
         """Write tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt, for Hugging Face's libraries.
@@ -173,6 +198,12 @@ class Tokenizer:
             config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         write_json(folder / "tokenizer_config.json", config)
 
+    def with_template(self, template: SpecialTokenTemplate) -> Tokenizer:
+        """Return the tokenizer with another layout of special tokens."""
+        tokenizer = copy.copy(self)
+        tokenizer.specials = replace(self.specials, template=template)
+        return tokenizer
+
     @property
     def vocab_size(self) -> int:
         return len(self.tokens)
@@ -181,6 +212,7 @@ class Tokenizer:
     def hash(self) -> str:
         """Sixteen hexadecimal digits of a hash over everything that determines the tokens of a text."""
         state = [self._state["normalizer"], self._state["pre_tokenizer"], self._state["model"], self.specials.ids]
+        state += [self._added_tokens] if self._added_tokens else []  # the hashes of older vocabularies remain
         return hashlib.sha256(json.dumps(state, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
 
     def token_to_id(self, token: str) -> int | None:
@@ -301,7 +333,8 @@ def _select_model(state: dict[str, Any], tokens: Sequence[str], backend: tokeniz
         continuation=model["continuing_subword_prefix"],
         max_characters=model["max_input_chars_per_word"],
     )
-    return WordPiece(tokens, rules)
+    # Added tokens that are not part of the model are found before words are tokenized, and never inside a word.
+    return WordPiece([token if token in model["vocab"] else "" for token in tokens], rules)
 
 
 # The key of each special token in tokenizer_config.json, and its usual names. XLNet's vocabulary also contains <s> and
@@ -315,13 +348,14 @@ _DEFAULT_NAMES = {
 }
 
 
-def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> SpecialTokenIds:
+def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any], are_required: bool) -> SpecialTokenIds:
     ids = []
+    substitute = None if are_required else _unknown_id(backend)
     for key, usual in _DEFAULT_NAMES.items():
         name = names.get(key)
         name = name.get("content") if isinstance(name, dict) else name
         candidates = ((name,) if isinstance(name, str) else ()) + usual
-        token_id = next((i for i in map(backend.token_to_id, candidates) if i is not None), None)
+        token_id = next((i for i in map(backend.token_to_id, candidates) if i is not None), substitute)
         if token_id is None:
             raise InputError(f"the vocabulary has no {' or '.join(usual)} token; BERT needs it, so add it")
         ids.append(token_id)
@@ -330,11 +364,20 @@ def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any]) -> Spec
     return SpecialTokenIds(pad=pad, unknown=unknown, cls=cls_id, sep=sep, mask=mask, template=template)
 
 
-def _looks_cased(tokens: Sequence[str]) -> bool:
-    """Guess from a vocab.txt: an uncased vocabulary has no token that begins with an upper-case letter of any script.
+def _unknown_id(backend: tokenizers.Tokenizer) -> int:
+    """Return the id of the unknown token, or of the first token."""
+    return next((i for i in map(backend.token_to_id, _DEFAULT_NAMES["unk_token"]) if i is not None), 0)
 
-    Special tokens such as [CLS], and the <S> and <T> of Chinese BERT, begin with a bracket. The ℝ of the uncased
-    release is upper case without a lower-case form.
+
+def _control_ids(backend: tokenizers.Tokenizer, specials: SpecialTokenIds, names: Mapping[str, Any]) -> set[int]:
+    """Return the ids of the special tokens of a sequence, with the beginning and end of text that GPT and XLNet have.
+
+    Written in a text, they are ordinary text.
     """
-    first_characters = {token.removeprefix("##")[:1] for token in tokens}
-    return any(character != character.lower() for character in first_characters)
+    contents = {"bos_token": "<s>", "eos_token": "</s>"}
+    for key in contents:
+        name = names.get(key)
+        name = name.get("content") if isinstance(name, dict) else name
+        contents[key] = name if isinstance(name, str) else contents[key]
+    ids = map(backend.token_to_id, contents.values())
+    return {*specials.ids, *(token_id for token_id in ids if token_id is not None)}

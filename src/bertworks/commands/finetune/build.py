@@ -10,7 +10,7 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.pretrain.build import tensor_names_of
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.errors import SettingsError
-from bertworks.models.folder import ModelFolder, load_encoder
+from bertworks.models.folder import ModelFolder, check_tied, load_encoder
 from bertworks.models.tensor_names import load_into
 from bertworks.objectives.heads import MlmHead
 from bertworks.objectives.objective import ObjectiveModule
@@ -71,6 +71,7 @@ def _auxiliary_loss(
         return None
     if "mlm" not in base.family.heads:
         raise SettingsError(f"'{encoder.config.model_type}' models have no masked-LM head; use lm_weight")
+    check_tied(base)
     head = MlmHead(encoder.config)
     init_weights(head, encoder.config.initializer_range, generator)
     if not load_into(head, base.tensors, base.family.heads["mlm"]).loaded_keys:
@@ -90,6 +91,7 @@ def objective_on_sequences(base: ModelFolder, task: Task) -> str:
             f"a model of the family '{model_type}' has no language-model objective to adapt it with; leave out "
             f"adapt.epochs"
         )
+    check_tied(base)
     objective = _ON_SEQUENCES.get(names[0], names[0])
     check_objective(model_type, objective)
     return objective

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class FinishedRun:
     step       the step of the best model
     records    the folder of its records
     warnings   what makes a score doubtful; `notes` what was repaired or skipped
+    sentence_files
+               the files of sentence-transformers in the base model: its pooling, prompt and maximum length
     """
 
     request: FinetuneRequest
@@ -54,6 +56,7 @@ class FinishedRun:
     coverage: WindowCoverage
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
+    sentence_files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
@@ -81,7 +84,7 @@ def finish_run(run: FinishedRun) -> Iterator[FinetuneEvent]:
         "columns": _training_columns(run),
         "languages": languages_in(_sample_texts(run.examples["train"])),
     }
-    save_finetuned(folder, run.predictor, metadata)
+    save_finetuned(folder, run.predictor, metadata, run.sentence_files)
     run_info = {
         "task": run.request.task,
         "machine": machine_info(),

@@ -32,6 +32,7 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
+from bertworks.models.sentence_files import read_sentence_files
 from bertworks.records import ScoreRecord
 from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
@@ -65,6 +66,7 @@ class FinetuneRun:
     best: ScoreRecord | None = None
     num_evals_without_improvement: int = 0
     best_scores: TaskScores | None = None
+    sentence_files: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def module(self) -> TaskModule:
@@ -91,6 +93,7 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
     check_pair_order(window_rule, task, examples["train"])
     predictor = Predictor(module, base.tokenizer, window_rule)
     notes = [*(f"{count:,} {description}" for description, count in counts.items() if count), precision_note]
+    notes += [] if base.source is None else base.source.notes
     notes += [resolution.describe()] if resolution.reasons else []
     all_features = [task.featurize(example, base.tokenizer, window_rule) for example in examples["train"]]
     coverage = WindowCoverage.from_features(all_features, window_rule)
@@ -117,6 +120,7 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
         digest=_digest(request),
         folder=folder,
         coverage=coverage,
+        sentence_files=read_sentence_files(base.path),
     )
     return run, events
 

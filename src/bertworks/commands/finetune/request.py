@@ -9,6 +9,7 @@ from typing import Any
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.datasets.translations import target_file
+from bertworks.reading import convert_paths
 from bertworks.records import ScoreRecord
 from bertworks.training.loop import Step
 
@@ -37,6 +38,9 @@ class FinetuneRequest:
     feature_folder: Path | None = None
     stop_after: int | None = None
     vocabulary: Path | None = None
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "train", "output", "dev", "test", "feature_folder", "vocabulary")
 
     def columns_of(self, split: str) -> Mapping[str, str]:
         return {**self.columns.get("", {}), **self.columns.get(split, {})}

@@ -75,6 +75,7 @@ def _finetune(request: FinetuneRequest) -> Iterator[FinetuneEvent]:
         step=step,
         records=run.folder,
         coverage=run.coverage,
+        sentence_files=run.sentence_files,
         warnings=[*(event.warning for event in events if event.warning), *messages],
         notes=[event.note for event in events if event.note and event.note != run.coverage.describe()],
     )

@@ -18,7 +18,7 @@ from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.families import architecture_of, family_of
 from bertworks.encoders.initialization import init_neighbor_attention, init_sinusoidal_positions
 from bertworks.errors import SettingsError
-from bertworks.models.folder import ModelFolder, read_folder, write_folder
+from bertworks.models.folder import ModelFolder, check_tied, read_folder, write_folder
 from bertworks.models.hub import fetch
 from bertworks.models.resize import ResizedModel, resize_token_embeddings
 from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
@@ -48,6 +48,7 @@ def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model:
         config = recipe.model.config(tokenizer.vocab_size).with_pad_token_id(tokenizer.specials.pad)
         return ModelInit(config, tokenizer)
     folder = read_folder(fetch(init_model))
+    check_tied(folder)
     resized = resize_token_embeddings(folder, tokenizer)
     config = folder.family.config_from_dict(resized.config)
     max_length = max(phase.max_length for phase in recipe.phases)

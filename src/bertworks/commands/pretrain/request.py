@@ -11,6 +11,7 @@ from typing import Protocol
 from torch import nn
 
 from bertworks.commands.pretrain.recipe import PretrainRecipe
+from bertworks.reading import convert_paths
 from bertworks.records import HeldOutRecord
 from bertworks.sampling.batch import Batch
 from bertworks.training.loop import Step
@@ -44,6 +45,9 @@ class PretrainRequest:
     shard: bool = False
     stop_after: int | None = None
     observer: StepObserver | None = None
+
+    def __post_init__(self) -> None:
+        convert_paths(self, "corpus", "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,134 @@
+"""LoRA adapters of PEFT: the folder of an adapter in, the weights of its base model with the adapter merged out.
+
+A linear layer with the weight W (O, I) has the adapter A (R, I) and B (O, R): merged, it is W + scale * B A, where the
+scale is lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora. Other tensors of the adapter, such as the head of a
+task, replace those of the base model.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertworks.disk import read_json
+from bertworks.encoders.families import CLASS_SUFFIXES
+from bertworks.encoders.family import Family
+from bertworks.errors import FolderError, show_value
+from bertworks.models.weights import StoredTensor, read_tensors_of, wrap_tensors
+
+ADAPTER_CONFIG = "adapter_config.json"
+_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+_PREFIX = "base_model.model."
+# The module of a pair of matrices, and whether it is an embedding, whose weight (V, D) is the transpose.
+_LORA_NAME = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.default)?(\.weight)?")
+# PEFT's task types -> kinds of heads.
+_HEADS = {"SEQ_CLS": "sequence", "TOKEN_CLS": "tokens", "QUESTION_ANS": "spans"}
+# Settings that change the result, with the values that are merged here.
+_SUPPORTED = {"use_dora": (None, False), "lora_bias": (None, False), "alora_invocation_tokens": (None,)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraAdapter:
+    """An adapter: its folder, the name of its base model, its settings and tensors."""
+
+    path: Path
+    base: str
+    settings: dict[str, Any]
+    tensors: Mapping[str, StoredTensor]
+
+    def merge(
+        self,
+        base: Mapping[str, StoredTensor],
+        normalize: Callable[[Mapping[str, StoredTensor]], dict[str, StoredTensor]],
+    ) -> dict[str, StoredTensor]:
+        """Return the tensors of the base model with those of the adapter merged; `normalize` gives both one kind of
+        names."""
+        pairs: dict[tuple[str, bool], dict[str, torch.Tensor]] = {}
+        others: dict[str, StoredTensor] = {}
+        for name, entry in self.tensors.items():
+            bare = name.removeprefix(_PREFIX).replace(".modules_to_save.default", "")
+            match = _LORA_NAME.fullmatch(bare)
+            if match is None:
+                others[bare.replace(".base_layer.", ".")] = entry
+            else:
+                pair = pairs.setdefault((match["module"], match["embedding"] is not None), {})
+                pair[match["part"]] = entry.read().float()
+        deltas = normalize(
+            wrap_tensors(self.path, {f"{key[0]}.weight": self._delta(key, pair) for key, pair in pairs.items()})
+        )
+        unknown = [name for name in deltas if name not in base]
+        if unknown:
+            raise FolderError(
+                f"{self.path / ADAPTER_CONFIG}: the base model '{self.base}' has no tensor '{unknown[0]}' to merge the "
+                f"adapter with; give its own base model"
+            )
+        merged = {name: self._add(name, base[name], delta) for name, delta in deltas.items()}
+        return {**base, **merged, **normalize(others)}
+
+    def _delta(self, key: tuple[str, bool], pair: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return scale * B A of a module, in the shape of its weight."""
+        module, is_embedding = key
+        if pair.keys() != {"A", "B"} or pair["A"].ndim != 2 or pair["A"].shape[0] != pair["B"].shape[-1]:
+            raise FolderError(f"{self.path}: the matrices lora_A and lora_B of '{module}' do not fit; copy it again")
+        rank = self._pattern_value("rank_pattern", module, self.settings.get("r"))
+        alpha = self._pattern_value("alpha_pattern", module, self.settings.get("lora_alpha"))
+        scale = alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
+        product = scale * (pair["B"] @ pair["A"])
+        return product.t() if is_embedding or self.settings.get("fan_in_fan_out") else product
+
+    def _pattern_value(self, key: str, module: str, default: Any) -> float:
+        """Return the rank or alpha of a module: that of the first pattern that its name ends with, or the default."""
+        patterns = self.settings.get(key) or {}
+        value = next((value for name, value in patterns.items() if re.fullmatch(rf"(.*\.)?({name})", module)), default)
+        if not isinstance(value, int | float) or value <= 0:
+            raise FolderError(f"{self.path / ADAPTER_CONFIG}: r and lora_alpha must be numbers above 0; copy it again")
+        return float(value)
+
+    def _add(self, name: str, stored: StoredTensor, delta: StoredTensor) -> StoredTensor:
+        if stored.shape != delta.shape:
+            raise FolderError(
+                f"{self.path}: the adapter of '{name}' has shape {delta.shape}, but the weight of '{self.base}' has "
+                f"{stored.shape}; give its own base model"
+            )
+        return StoredTensor(stored.file, stored.shape, lambda: stored.read().float() + delta.read())
+
+    def config(self, base: dict[str, Any], family: Family, tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
+        """Return the config.json of the merged model: with the architecture of the adapter's task, and its labels."""
+        config = dict(base)
+        (embeddings,) = family.tensor_names(family.config_from_dict(base))["token_embeddings.weight"]
+        config["vocab_size"] = tensors[embeddings].shape[0]  # the embeddings may be saved with rows for new tokens
+        kind = _HEADS.get(str(self.settings.get("task_type")), "")
+        if kind not in family.heads:
+            return config
+        config["architectures"] = [family.class_prefix + family.class_suffixes.get(kind, CLASS_SUFFIXES[kind])]
+        (weight,) = family.heads[kind]["score.weight"]
+        num_labels = tensors[weight].shape[0] if weight in tensors else 0
+        if kind != "spans" and num_labels and len(base.get("id2label") or {}) != num_labels:
+            config["id2label"] = {str(index): f"LABEL_{index}" for index in range(num_labels)}
+        return config
+
+
+def read_adapter(path: Path) -> LoraAdapter:
+    """Open a PEFT folder; refuse what is no LoRA, or a kind of it that is not merged here."""
+    file = path / ADAPTER_CONFIG
+    settings = read_json(file, "the folder of a PEFT adapter")
+    if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
+        kind = show_value(settings.get("peft_type")) if isinstance(settings, dict) else "no object"
+        raise FolderError(f"{file}: peft_type is {kind}, but only LORA adapters are merged; merge it with PEFT")
+    for key, values in _SUPPORTED.items():
+        if settings.get(key) not in values:
+            value = show_value(settings[key])
+            raise FolderError(f"{file}: {key} is {value}, which is not supported; merge the adapter with PEFT")
+    base = settings.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise FolderError(f"{file} names no base model under base_model_name_or_path; add it")
+    weights = next((path / name for name in _FILES if (path / name).is_file()), None)
+    if weights is None:
+        raise FolderError(f"{path} has no {' or '.join(_FILES)}; copy or download the adapter again")
+    return LoraAdapter(path=path, base=base, settings=settings, tensors=read_tensors_of(weights))

@@ -1,0 +1,116 @@
+"""LoRA adapters are merged at load: W + lora_alpha / r * B A, worked out by hand, and a head that is saved with it."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from family_models import randomize_weights
+from safetensors.torch import save_file
+from small_models import CONFIG, TOKENS
+
+import bertworks
+from bertworks.encoders.config import config_to_dict
+from bertworks.errors import FolderError
+from bertworks.models.folder import read_folder
+
+QUERY = "bert.encoder.layer.0.attention.self.query"
+RANK, ALPHA = 2, 6
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    config = transformers.BertConfig(**config_to_dict(CONFIG, ["BertModel"]))
+    randomize_weights(transformers.BertModel(config)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    return folder
+
+
+def write_adapter(folder: Path, base: Path, prefix: str = "base_model.model.", **settings: Any) -> dict:
+    """Write an adapter of one query matrix and a head of three classes, as PEFT does; return its tensors."""
+    generator = torch.Generator().manual_seed(3)
+    size = CONFIG.hidden_size
+    tensors = {
+        f"{prefix}{QUERY}.lora_A.weight": torch.randn(RANK, size, generator=generator),
+        f"{prefix}{QUERY}.lora_B.weight": torch.randn(size, RANK, generator=generator),
+        f"{prefix}classifier.weight": torch.randn(3, size, generator=generator),
+        f"{prefix}classifier.bias": torch.randn(3, generator=generator),
+    }
+    folder.mkdir(exist_ok=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "task_type": "SEQ_CLS", "base_model_name_or_path": str(base), "r": RANK,
+              "lora_alpha": ALPHA, "target_modules": ["query"], "modules_to_save": ["classifier"]}  # fmt: skip
+    (folder / "adapter_config.json").write_text(json.dumps({**config, **settings}))
+    return {name.removeprefix(prefix): values for name, values in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [
+        ({}, ALPHA / RANK),
+        ({"use_rslora": True}, ALPHA / math.sqrt(RANK)),
+        ({"alpha_pattern": {"query": 8}, "rank_pattern": {"value": 1}}, 8 / RANK),
+    ],
+)
+def test_the_adapter_is_added_to_the_weight(base: Path, tmp_path: Path, settings: dict, scale: float):
+    tensors = write_adapter(tmp_path / "adapter", base, **settings)
+    merged, original = read_folder(tmp_path / "adapter").tensors, read_folder(base).tensors
+    delta = scale * tensors[f"{QUERY}.lora_B.weight"] @ tensors[f"{QUERY}.lora_A.weight"]
+    torch.testing.assert_close(merged[f"{QUERY}.weight"], original[f"{QUERY}.weight"] + delta)
+    assert torch.equal(merged[f"{QUERY}.bias"], original[f"{QUERY}.bias"])
+    assert torch.equal(merged["classifier.weight"], tensors["classifier.weight"])
+
+
+def test_a_merged_classifier_predicts_as_transformers_with_the_merged_weights(base: Path, tmp_path: Path):
+    tensors = write_adapter(tmp_path / "adapter", base)
+    config = transformers.BertConfig(**config_to_dict(CONFIG, []), num_labels=3)
+    theirs = transformers.BertForSequenceClassification(config).eval()
+    encoder = transformers.BertModel.from_pretrained(base).state_dict()
+    state = {f"bert.{name}": values for name, values in encoder.items()}
+    state |= {name: values for name, values in tensors.items() if name.startswith("classifier")}
+    state[f"{QUERY}.weight"] += ALPHA / RANK * tensors[f"{QUERY}.lora_B.weight"] @ tensors[f"{QUERY}.lora_A.weight"]
+    theirs.load_state_dict(state)
+    model = bertworks.load(tmp_path / "adapter")
+    (prediction,) = model.predict(["the cat sat"])
+    input_ids = torch.tensor([model.tokenizer.encode("the cat sat").input_ids])
+    with torch.inference_mode():
+        assert prediction.logits.tolist() == pytest.approx(theirs(input_ids).logits[0].tolist(), abs=1e-5)
+    assert tuple(prediction.probabilities) == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert "merged" in model.report.notes[0]
+
+
+def test_an_adapter_of_a_bare_encoder_has_names_without_a_prefix(base: Path, tmp_path: Path):
+    write_adapter(tmp_path / "one", base)
+    write_adapter(tmp_path / "two", base, prefix="base_model.model.")
+    tensors = {
+        name.replace("base_model.model.bert.", "base_model.model."): values
+        for name, values in {
+            f"base_model.model.{name}": values for name, values in write_adapter(tmp_path / "two", base).items()
+        }.items()
+        if "lora" in name
+    }
+    save_file(tensors, tmp_path / "two" / "adapter_model.safetensors")
+    settings = json.loads((tmp_path / "two" / "adapter_config.json").read_text())
+    (tmp_path / "two" / "adapter_config.json").write_text(json.dumps({**settings, "task_type": "FEATURE_EXTRACTION"}))
+    first, second = (read_folder(tmp_path / name).tensors[f"{QUERY}.weight"] for name in ("one", "two"))
+    assert torch.equal(first, second)
+    assert bertworks.load(tmp_path / "two").predictor is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"peft_type": "IA3"}, "peft_type is 'IA3', but only LORA adapters are merged"),
+        ({"use_dora": True}, "use_dora is True, which is not supported"),
+        ({"base_model_name_or_path": None}, "names no base model"),
+        ({"r": 0}, "r and lora_alpha must be numbers above 0"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused(base: Path, tmp_path: Path, settings: dict, message: str):
+    write_adapter(tmp_path / "adapter", base, **settings)
+    with pytest.raises(FolderError, match=message):
+        read_folder(tmp_path / "adapter")

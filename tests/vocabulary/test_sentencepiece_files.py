@@ -1,0 +1,112 @@
+"""SentencePiece files give the tokens of transformers in the layout of each family; other files are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from transformers.utils import sentencepiece_model_pb2_new as protobuf
+
+from bertworks.errors import InputError
+from bertworks.vocabulary.tokenizer import Tokenizer
+
+LETTERS = [(letter, -5.0) for letter in "abcdehtéT"]
+WORDS = [("▁", -3.0), *LETTERS, ("▁the", -1.5), ("▁cat", -2.0), ("▁T", -4.0), ("he", -2.5)]
+FIRST = {
+    "albert": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+    "xlnet": ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
+    "xlm-roberta": ("<unk>", "<s>", "</s>"),
+    "camembert": ("<unk>", "<s>", "</s>"),
+    "deberta-v2": ("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
+}
+FILES = {"albert": "spiece.model", "xlnet": "spiece.model", "deberta-v2": "spm.model"}
+TEXTS = ["the cat", "The cat", "thé  cat ", "``the'' cat", "", "the xyz\tcat"]
+
+
+def pieces_of(family: str) -> list[tuple[str, float]]:
+    return [*((token, 0.0) for token in FIRST[family]), *WORDS]
+
+
+def write_model(folder: Path, family: str, model_type: int = 1) -> Path:
+    """Write the SentencePiece file of a family, and its model_type in config.json."""
+    model = protobuf.ModelProto()
+    for piece, score in pieces_of(family):
+        kind = 2 if "unk" in piece.lower() else 3 if piece in FIRST[family] else 1
+        model.pieces.add(piece=piece, score=score, type=kind)
+    model.trainer_spec.model_type = model_type
+    path = folder / FILES.get(family, "sentencepiece.bpe.model")
+    path.write_bytes(model.SerializeToString())
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    return path
+
+
+def peer_of(family: str, **settings: Any) -> transformers.PreTrainedTokenizerBase:
+    classes = {
+        "albert": transformers.AlbertTokenizer,
+        "xlnet": transformers.XLNetTokenizer,
+        "xlm-roberta": transformers.XLMRobertaTokenizer,
+        "camembert": transformers.CamembertTokenizer,
+        "deberta-v2": transformers.DebertaV2Tokenizer,
+    }
+    first: list[tuple[str, float]] = []
+    vocab = pieces_of(family)
+    if family == "xlm-roberta":
+        first, vocab = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")], [*vocab[3:], ("<mask>", 0.0)]
+    if family == "camembert":
+        first = [(token, 0.0) for token in ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>")]
+        first, vocab = [*first, ("<unk>NOTUSED", -100.0)], [*vocab[1:], ("<mask>", 0.0)]
+    return classes[family](vocab=[*first, *vocab], **settings)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("albert", {}),
+        ("albert", {"do_lower_case": False, "keep_accents": True}),
+        ("xlnet", {}),
+        ("xlm-roberta", {}),
+        ("camembert", {}),
+        ("deberta-v2", {}),
+        ("deberta-v2", {"do_lower_case": True}),
+        ("deberta-v2", {"split_by_punct": True}),
+    ],
+)
+def test_a_file_gives_the_tokens_of_transformers(family: str, settings: dict[str, Any], tmp_path: Path):
+    write_model(tmp_path, family)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours, theirs = Tokenizer.load(tmp_path), peer_of(family, **settings)
+    for text in TEXTS:
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], text
+    assert list(ours.encode("the cat", "cat").input_ids) == theirs("the cat", "cat")["input_ids"]
+    assert ours.vocab_size == len(theirs)
+    roles = ("pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
+    assert ours.specials.ids == tuple(getattr(theirs, role) for role in roles)
+
+
+@pytest.mark.parametrize("family", FIRST)
+def test_a_saved_tokenizer_gives_the_same_tokens(family: str, tmp_path: Path):
+    write_model(tmp_path, family)
+    ours = Tokenizer.load(tmp_path)
+    ours.save(tmp_path / "saved")
+    saved = Tokenizer.load(tmp_path / "saved")
+    assert [saved.encode(text) for text in TEXTS] == [ours.encode(text) for text in TEXTS]
+
+
+def test_without_a_config_the_layout_follows_from_the_pieces(tmp_path: Path):
+    for family in ("albert", "xlnet", "xlm-roberta", "deberta-v2"):
+        folder = tmp_path / family
+        folder.mkdir()
+        path = write_model(folder, family)
+        expected = Tokenizer.load(folder).encode("the cat", "cat")
+        (folder / "config.json").unlink()
+        assert Tokenizer.load(path).encode("the cat", "cat") == expected
+
+
+def test_what_is_no_unigram_model_is_refused(tmp_path: Path):
+    path = write_model(tmp_path, "albert", model_type=2)
+    with pytest.raises(InputError, match=r"spiece\.model is not a unigram model"):
+        Tokenizer.load(path)
+    path.write_bytes(b"\x12\x7fabc")
+    with pytest.raises(InputError, match="is not a SentencePiece model, or it is damaged"):
+        Tokenizer.load(path)

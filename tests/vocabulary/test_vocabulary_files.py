@@ -1,0 +1,69 @@
+"""Files beside a vocabulary that its tokens depend on: added tokens and settings, as in transformers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import transformers
+
+from bertworks.errors import InputError
+from bertworks.vocabulary.tokenizer import Tokenizer
+from bertworks.vocabulary.vocabulary_files import find_vocabulary
+
+TOKENS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "cat",
+    "<",
+    ">",
+    "e",
+    "##1",
+    "cafe",
+    "café",
+    "我",
+    "##我",
+]
+
+
+def write(folder: Path, added: dict[str, int] | None = None, **settings: object) -> Path:
+    (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    if added is not None:
+        (folder / "added_tokens.json").write_text(json.dumps(added))
+    return folder
+
+
+def test_added_tokens_beside_a_vocab_txt_are_one_token(tmp_path: Path):
+    marker = {"content": "<e1>", "special": True, "normalized": False, "lstrip": False, "rstrip": False}
+    by_config = Tokenizer.load(write(tmp_path, added_tokens_decoder={str(len(TOKENS)): marker}, do_lower_case=True))
+    assert by_config.encode("the <e1>cat").tokens == ("[CLS]", "the", "<e1>", "cat", "[SEP]")
+    by_file = Tokenizer.load(write(tmp_path, added={"<e1>": len(TOKENS)}, do_lower_case=True))
+    assert by_file.encode("the <e1>cat").input_ids == by_config.encode("the <e1>cat").input_ids
+
+
+def test_an_added_token_with_another_id_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match=r"the added token '<e1>' should have id 99, but would have 15"):
+        Tokenizer.load(write(tmp_path, added={"<e1>": 99}))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"strip_accents": False}, {"tokenize_chinese_chars": False}, {"do_lower_case": False}]
+)
+def test_settings_of_a_vocab_txt_are_those_of_transformers(settings: dict[str, bool], tmp_path: Path):
+    vocab = {token: index for index, token in enumerate(TOKENS)}
+    theirs = transformers.BertTokenizer(vocab=vocab, **{"do_lower_case": True, **settings})
+    ours = Tokenizer.load(write(tmp_path, **{"do_lower_case": True, **settings}))
+    for text in ("the Café", "café", "cat我我", "THE cat"):
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], text
+
+
+def test_a_tokenizer_json_is_preferred(tmp_path: Path):
+    assert find_vocabulary(tmp_path) is None
+    write(tmp_path)
+    assert find_vocabulary(tmp_path) == tmp_path / "vocab.txt"
+    Tokenizer.load(tmp_path).save(tmp_path)
+    assert find_vocabulary(tmp_path) == tmp_path / "tokenizer.json"
