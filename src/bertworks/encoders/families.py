@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from bertworks.encoders import albert, awd_lstm, bert, elmo, gpt, roberta, static, transformer, xlnet
+from bertworks.encoders import (
+    albert,
+    awd_lstm,
+    bert,
+    elmo,
+    gpt,
+    roberta,
+    static,
+    transformer,
+    xlnet,
+)
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import is_transposed, strip_mark
