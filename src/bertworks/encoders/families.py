@@ -8,11 +8,13 @@ from bertworks.encoders import (
     albert,
     awd_lstm,
     bert,
+    camembert,
     elmo,
     gpt,
     roberta,
     static,
     transformer,
+    xlm_roberta,
     xlnet,
 )
 from bertworks.encoders.config import EncoderConfig
@@ -23,6 +25,8 @@ from bertworks.errors import SettingsError
 FAMILIES = (
     bert.FAMILY,
     roberta.FAMILY,
+    xlm_roberta.FAMILY,
+    camembert.FAMILY,
     albert.FAMILY,
     gpt.FAMILY,
     elmo.FAMILY,
