@@ -10,6 +10,7 @@ from bertworks.encoders import (
     bert,
     camembert,
     distilbert,
+    electra,
     elmo,
     ernie,
     gpt,
@@ -33,6 +34,7 @@ FAMILIES = (
     ernie.FAMILY,
     distilbert.FAMILY,
     mpnet.FAMILY,
+    electra.FAMILY,
     albert.FAMILY,
     gpt.FAMILY,
     elmo.FAMILY,
@@ -47,6 +49,7 @@ ENCODERS = {family.model_type: family for family in FAMILIES}
 CLASS_SUFFIXES = {
     "mlm": "ForMaskedLM",
     "pretraining": "ForPreTraining",
+    "rtd": "ForPreTraining",
     "causal": "LMHeadModel",
     "permutation": "LMHeadModel",
     "bilm": "ForBiLM",  # transformers has no ELMo; the name is ours
