@@ -15,8 +15,10 @@ import torch
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.electra import ElectraConfig
 from bertworks.encoders.families import architecture_of, family_of
 from bertworks.objectives.registry import OBJECTIVES
+from bertworks.objectives.rtd import DISCRIMINATOR_WEIGHT
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe, recipe_path
 from bertworks.tasks.module import TaskModule
@@ -31,16 +33,21 @@ PeerInputs = Callable[[Batch], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A recipe, its batches, and the inputs of transformers' model (None: transformers has no such model)."""
+    """A recipe, its batches, and the inputs of transformers' model (None: transformers has no such model).
+
+    `family` replaces that of the recipe.
+    """
 
     recipe: str
     make_batch: Callable[[torch.Generator], Batch]
     peer_inputs: PeerInputs | None = None
     softmax_kind: str | None = None
+    family: str = ""
 
     def config(self) -> EncoderConfig:
         model = read_recipe(recipe_path(self.recipe), PretrainRecipe).model
-        return replace(model, max_position_embeddings=LENGTH, softmax_kind=self.softmax_kind).config(VOCAB_SIZE)
+        model = replace(model, family=self.family or model.family, softmax_kind=self.softmax_kind)
+        return replace(model, max_position_embeddings=LENGTH).config(VOCAB_SIZE)
 
     def module(self) -> torch.nn.Module:
         """Return the module that our loop trains."""
@@ -61,6 +68,52 @@ class Member:
         peer_config = transformers.AutoConfig.for_model(keys.pop("model_type"), **keys)
         model: torch.nn.Module = getattr(transformers, architecture_of(config, heads[objective]))(peer_config)
         return model
+
+
+class Detector(Member):
+    """ELECTRA: transformers has both models, and their training step is written here, as in the paper."""
+
+    __slots__ = ()
+
+    def peer(self) -> torch.nn.Module:
+        config = self.config()
+        assert isinstance(config, ElectraConfig)
+        return ReplacedTokenDetection(config)
+
+
+class ReplacedTokenDetection(torch.nn.Module):
+    """transformers' generator and discriminator with shared embeddings: inputs of a masked LM in, the loss out."""
+
+    generator: Any
+    detector: Any
+
+    def __init__(self, config: ElectraConfig) -> None:
+        import transformers
+
+        super().__init__()
+        peers: list[Any] = []
+        for size, kind in ((config.generator_config, "mlm"), (config, "rtd")):
+            keys = family_of("electra").config_to_dict(size, [])
+            peer_config = transformers.AutoConfig.for_model(keys.pop("model_type"), **keys)
+            peers.append(getattr(transformers, architecture_of(size, kind))(peer_config))
+        self.generator, self.detector = peers
+        embeddings = self.detector.electra.embeddings
+        self.generator.electra.embeddings = embeddings
+        self.generator.generator_lm_head.weight = embeddings.word_embeddings.weight
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> Any:
+        """Return an object with the loss."""
+        outputs = self.generator(input_ids=input_ids, labels=labels)
+        is_masked = labels != -100
+        with torch.no_grad():
+            logits = outputs.logits[is_masked].float()
+            noise = -torch.log(torch.empty_like(logits).exponential_())  # Gumbel
+            samples = (logits + noise).argmax(-1)
+        replaced_ids = input_ids.masked_scatter(is_masked, samples)
+        is_replaced = torch.zeros_like(labels).masked_scatter(is_masked, (samples != labels[is_masked]).long())
+        detector_loss = self.detector(input_ids=replaced_ids, labels=is_replaced).loss
+        outputs.loss = outputs.loss + DISCRIMINATOR_WEIGHT * detector_loss
+        return outputs
 
 
 class Translator(Member):
@@ -176,6 +229,11 @@ def permutation_inputs(batch: Batch) -> dict[str, Any]:
 
 MEMBERS = {
     "roberta": Member("roberta", mlm_batch, mlm_inputs),
+    **{
+        name: Member("roberta", mlm_batch, mlm_inputs, family=name)
+        for name in ("xlm-roberta", "camembert", "ernie", "distilbert", "mpnet", "deberta-v2")
+    },
+    "electra": Detector("electra", mlm_batch, mlm_inputs),
     "albert": Member("albert", mlm_batch, sop_inputs),
     "gpt": Member("gpt", causal_batch, causal_inputs),
     "xlnet": Member("xlnet", permutation_batch, permutation_inputs),

@@ -21,8 +21,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TOLERANCE = 1e-5
 LENGTHS = {"full": (9, 9), "nearly full": (20, 19, 20), "ragged": (17, 3, 3, 1, 8)}
 LSTMS = ("elmo", "awd-lstm")
-# Families with more than one token type.
-TOKEN_TYPES = ("bert", "albert", "xlnet")
+TOKEN_TYPES = [name for name, family in ENCODERS.items() if family.has_token_types]
+# Settings without which a part of the family would not be tested, and keys that transformers' configs do not have.
+SETTINGS = {"ernie": {"use_task_id": True}, "deberta-v2": {"position_buckets": 8}}
+OWN_KEYS = {
+    "xlnet": {"n_positions"},
+    "electra": {"generator_size"},
+    "deberta-v2": {"position_buckets", "share_att_key", "norm_rel_ebd"},
+}
 
 
 def make_config(model_type: str) -> EncoderConfig:
@@ -31,7 +37,8 @@ def make_config(model_type: str) -> EncoderConfig:
     if model_type == "static":
         return config.resized(hidden_size=24, max_length=40)
     heads = {} if model_type in LSTMS else {"num_attention_heads": 3}
-    return config.resized(hidden_size=24, num_hidden_layers=3, intermediate_size=96, max_length=40, **heads)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 96, "max_length": 40, **heads}
+    return config.resized(**sizes, **SETTINGS.get(model_type, {}))
 
 
 def make_peer(config: EncoderConfig) -> Any:
@@ -129,14 +136,15 @@ def test_a_config_survives_a_config_json(config: EncoderConfig):
     family = family_of(config.model_type)
     config_dict = family.config_to_dict(config, [architecture_of(config)])
     assert family.config_from_dict(config_dict) == config
-    assert list(config_dict) == ["model_type", "architectures", *(field.name for field in fields(config))]
+    names = [field.name for field in fields(config)]
+    assert list(config_dict) == ["model_type", "architectures", *names, *config.required_values]
 
 
 @pytest.mark.parametrize("model_type", IN_TRANSFORMERS)
 def test_the_keys_of_a_config_are_transformers_keys(model_type: str):
     config_dict = family_of(model_type).config_to_dict(make_config(model_type), [])
     known = set(transformers.AutoConfig.for_model(model_type).to_dict())
-    assert set(config_dict) - known == ({"n_positions"} if model_type == "xlnet" else set())
+    assert set(config_dict) - known == OWN_KEYS.get(model_type, set())
 
 
 def test_common_names_of_a_config_are_its_own_keys(config: EncoderConfig):
@@ -223,7 +231,7 @@ def test_only_lstms_and_static_vectors_have_no_counterpart_in_transformers():
 def test_every_kind_of_head_has_a_class_in_transformers(model_type: str):
     family = family_of(model_type)
     for kind in family.heads:
-        if kind == "nsp":  # transformers has it with the MLM head only
+        if kind in ("nsp", "generator"):  # transformers has them with other heads or as models of their own
             continue
         assert hasattr(transformers, family.class_prefix + CLASS_SUFFIXES[kind]), kind
 
@@ -282,3 +290,13 @@ def test_activations_equal_transformers(name: str):
     values = torch.linspace(-6, 6, 241)
     expected = transformers.activations.ACT2FN[name](values)
     assert (ACTIVATIONS[name](values) - expected).abs().max() < 1e-6
+
+
+def test_a_model_with_one_token_type_does_not_distinguish_those_of_a_vocabulary():
+    encoder = randomize_parameters(family_of("xlm-roberta").build(make_config("xlm-roberta"), None)).eval()
+    batch = make_batch((9, 5), encoder.config)
+    pair = replace(batch, token_type_ids=torch.ones_like(batch.token_type_ids))
+    with torch.no_grad():
+        assert torch.equal(encoder(batch).last_hidden_state, encoder(pair).last_hidden_state)
+        components = encoder.embedding_components(batch.input_ids[0], pair.token_type_ids[0])
+    assert torch.equal(components["token_type"], encoder.token_type_embeddings.weight.expand(9, -1))

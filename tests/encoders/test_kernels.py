@@ -14,10 +14,10 @@ def random_doubles(*shape: int, seed: int) -> torch.Tensor:
 
 
 def plain_attention(
-    query_key_value: torch.Tensor, mask: torch.Tensor, dropout_mask: torch.Tensor, dropout_prob: float
+    query_key_value: torch.Tensor, terms: torch.Tensor, dropout_mask: torch.Tensor, dropout_prob: float
 ) -> torch.Tensor:
     queries, keys, values = query_key_value.view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
-    weights = torch.softmax(queries @ keys.transpose(-2, -1) / 2 + mask, -1)  # the root of 4 is 2
+    weights = torch.softmax(queries @ keys.transpose(-2, -1) / 2 + terms, -1)  # the root of 4 is 2
     return (weights * dropout_mask / (1 - dropout_prob) @ values).transpose(1, 2).reshape(10, 8)
 
 
@@ -49,19 +49,23 @@ def test_the_feed_forward_network_equals_plain_torch():
     )
 
 
-def test_gradients_of_attention_are_correct_with_a_mask_and_dropout():
+def test_gradients_of_attention_are_correct_with_a_mask_a_bias_and_dropout():
     mask, dropout_mask = make_masks()
-    query_key_value = random_doubles(10, 24, seed=5)
+    query_key_value, bias = random_doubles(10, 24, seed=5), random_doubles(1, 2, 5, 5, seed=6)
     assert torch.autograd.gradcheck(
-        lambda values: DropoutAttention.apply(values, (2, 5, 2), mask, dropout_mask, 0.2), (query_key_value,)
+        lambda values, bias: DropoutAttention.apply(values, bias, (2, 5, 2), mask, (dropout_mask, 0.2)),
+        (query_key_value, bias),
     )
 
 
 def test_attention_equals_plain_torch():
     mask, dropout_mask = make_masks()
-    query_key_value = random_doubles(10, 24, seed=5)
-    result = DropoutAttention.apply(query_key_value, (2, 5, 2), mask, dropout_mask, 0.2)
+    query_key_value, bias = random_doubles(10, 24, seed=5), random_doubles(1, 2, 5, 5, seed=6)
+    result = DropoutAttention.apply(query_key_value, None, (2, 5, 2), mask, (dropout_mask, 0.2))
     torch.testing.assert_close(result, plain_attention(query_key_value, mask, dropout_mask, 0.2))
+    result = DropoutAttention.apply(query_key_value, bias, (2, 5, 2), mask, None)
+    no_dropout = torch.ones_like(dropout_mask)
+    torch.testing.assert_close(result, plain_attention(query_key_value, mask + bias, no_dropout, 0.0))
 
 
 def saved_bytes(compute: Callable[[], torch.Tensor]) -> int:

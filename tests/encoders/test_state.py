@@ -16,7 +16,7 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-FAMILIES = ("bert", "roberta", "albert", "openai-gpt", "awd-lstm")
+FAMILIES = ("bert", "roberta", "albert", "ernie", "distilbert", "electra", "openai-gpt", "awd-lstm")
 LENGTH = 12
 
 

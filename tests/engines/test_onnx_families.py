@@ -12,7 +12,7 @@ import transformers
 from family_models import randomize_weights
 
 from bertworks.encoders.encoder import Encoder
-from bertworks.encoders.families import family_of
+from bertworks.encoders.families import ENCODERS, family_of
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.onnx_graph import GraphHead, build_graph
@@ -23,7 +23,7 @@ from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NAMES = ("weight", "bias")
-MEMBERS = ("roberta", "albert", "openai-gpt", "xlnet", "bert causal")
+MEMBERS = (*(name for name, family in ENCODERS.items() if getattr(family.build, "has_graph", False)), "bert causal")
 
 
 @pytest.fixture(params=MEMBERS)
@@ -34,6 +34,8 @@ def encoder(request: pytest.FixtureRequest) -> Encoder:
     config = family.config_from_preset("tiny", 40).resized(
         hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=96, max_length=16
     )
+    if name == "ernie":
+        config = config.resized(use_task_id=True)
     encoder = family.build(config, None).eval()
     encoder.attention = attention or encoder.attention
     for parameter in encoder.parameters():
@@ -43,8 +45,7 @@ def encoder(request: pytest.FixtureRequest) -> Encoder:
 
 def make_batch(encoder: Encoder) -> Batch:
     input_ids = torch.randint(1, 40, (3, 9), generator=torch.Generator().manual_seed(1))
-    has_segments = getattr(encoder.config, "type_vocab_size", 1) > 1
-    token_type_ids = (torch.arange(9) >= 4).long().expand(3, 9) if has_segments else torch.zeros_like(input_ids)
+    token_type_ids = (torch.arange(9) >= 4).long().expand(3, 9)
     return Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=torch.tensor([9, 5, 2]))
 
 

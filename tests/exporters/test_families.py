@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 from exported_models import WORDS
+from served_family import PRETRAINING
 
-from bertworks.encoders.families import family_of
+from bertworks.encoders.families import ENCODERS, family_of
 from bertworks.exporters.export import ExportRequest, export
 from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.model import load
@@ -22,7 +23,11 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.training import VocabularySettings, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ALGORITHMS = {"albert": "unigram", "openai-gpt": "bpe", "xlnet": "unigram"}
+ALGORITHMS = {
+    name: PRETRAINING[name].vocabulary_kind
+    for name, family in ENCODERS.items()
+    if getattr(family.build, "has_graph", False)
+}
 TEXTS = [("the film was good", "john lives in paris"), ("the film", "was bad")]
 
 
@@ -31,11 +36,13 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A classifier of the family with random weights."""
     name = str(request.param)
     lines = [" ".join(WORDS[index:] + WORDS[:index]) for index in range(len(WORDS))]
-    tokenizer = Tokenizer.from_backend(train(lines, VocabularySettings(kind=ALGORITHMS[name], vocab_size=70)))
+    settings = VocabularySettings(kind=ALGORITHMS[name], vocab_size=PRETRAINING[name].vocab_size + 10)
+    tokenizer = Tokenizer.from_backend(train(lines, settings))
     family, generator = family_of(name), torch.Generator().manual_seed(3)
     config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(
         hidden_size=32, num_attention_heads=4, intermediate_size=128, max_length=32, initializer_range=0.2
     )
+    config = config.with_pad_token_id(tokenizer.specials.pad)
     module = TaskModule(family.build(config, generator), Classify(labels=("no", "yes", "perhaps")), generator)
     save_finetuned(tmp_path / "model", Predictor(module, tokenizer, WindowRule(32, 8)), {})
     return tmp_path / "model"

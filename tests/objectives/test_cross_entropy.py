@@ -5,7 +5,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from bertworks.objectives import cross_entropy
-from bertworks.objectives.cross_entropy import block_size, cross_entropy_sum, evaluate_cross_entropy, token_losses
+from bertworks.objectives.cross_entropy import (
+    block_size,
+    cross_entropy_sum,
+    evaluate_cross_entropy,
+    sample_tokens,
+    token_losses,
+)
 
 NUM_POSITIONS, HIDDEN_SIZE, VOCAB_SIZE = 11, 16, 60
 SCALE = 0.37
@@ -122,3 +128,25 @@ def test_the_loss_of_each_position_equals_torchs(block: int, monkeypatch: pytest
     expected = F.cross_entropy(vectors @ table.t() + bias, targets, reduction="none")
     assert torch.allclose(token_losses(vectors, table, bias, targets), expected)
     assert token_losses(vectors[:0], table, bias, targets[:0]).shape == (0,)
+
+
+def test_a_sample_is_where_the_cumulated_probabilities_exceed_the_number():
+    probs = torch.tensor([0.0, 0.5, 0.0, 0.25, 0.25, 0.0])  # cumulated: 0, 0.5, 0.5, 0.75, 1, 1
+    numbers = torch.tensor([0.0, 0.49, 0.51, 0.74, 0.76, 0.9999999])
+    vectors, table = torch.zeros(6, 2), torch.zeros(6, 2)
+    assert sample_tokens(vectors, table, probs.log(), numbers).tolist() == [1, 1, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_samples_of_evenly_spaced_numbers_have_the_probabilities_of_a_softmax(
+    block: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cross_entropy, "_BLOCK", block)
+    (vectors, table, bias), _ = make_inputs()
+    count, position = 2_000, 4
+    numbers = (torch.arange(count) + 0.5) / count
+    samples = sample_tokens(vectors[position].expand(count, -1), table, bias, numbers)
+    frequencies = torch.bincount(samples, minlength=VOCAB_SIZE) / count
+    expected = torch.softmax(vectors[position] @ table.t() + bias, -1)
+    assert float((frequencies - expected).abs().max()) <= 1 / count
+    assert not samples.requires_grad

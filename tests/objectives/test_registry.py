@@ -24,6 +24,7 @@ FAMILIES = {
     "bilm": "elmo",
     "permutation": "xlnet",
     "permutation-stream": "xlnet",
+    "rtd": "electra",
 }
 
 

@@ -102,7 +102,7 @@ def transformers_attention_weights(folder: Path, family: str) -> Any:
         "input_ids": torch.tensor([encoding.input_ids]),
         "token_type_ids": torch.tensor([encoding.token_type_ids]),
     }
-    if family in ("openai-gpt", "roberta"):  # these have no token types
+    if not family_of(family).has_token_types:
         del inputs["token_type_ids"]
     with torch.no_grad():
         attentions = peer(**inputs, output_attentions=True).attentions

@@ -47,6 +47,13 @@ class Member:
 
 MEMBERS = {
     "roberta": Member("roberta", "byte-bpe", 320, "mlm"),
+    "xlm-roberta": Member("xlm-roberta", "unigram", 40, "mlm"),
+    "camembert": Member("camembert", "unigram", 40, "mlm"),
+    "ernie": Member("ernie", "wordpiece", 60, "mlm-nsp"),
+    "distilbert": Member("distilbert", "wordpiece", 60, "mlm"),
+    "mpnet": Member("mpnet", "byte-bpe", 320, "mlm"),
+    "electra": Member("electra", "wordpiece", 60, "rtd"),
+    "deberta-v2": Member("deberta-v2", "unigram", 40, "mlm"),
     "albert": Member("albert", "unigram", 40, "mlm-sop", MaskSettings(whole_words=True, max_ngram=3)),
     "gpt": Member("openai-gpt", "bpe", 60, "causal"),
 }

@@ -32,6 +32,13 @@ class Pretraining:
 PRETRAINING = {
     "bert": Pretraining(objective="mlm-nsp"),
     "roberta": Pretraining("byte-bpe", vocab_size=300),
+    "xlm-roberta": Pretraining("unigram"),
+    "camembert": Pretraining("unigram"),
+    "ernie": Pretraining(objective="mlm-nsp"),
+    "distilbert": Pretraining(),
+    "mpnet": Pretraining("byte-bpe", vocab_size=300),
+    "electra": Pretraining(objective="rtd"),
+    "deberta-v2": Pretraining("unigram"),
     "albert": Pretraining("unigram", "mlm-sop"),
     "openai-gpt": Pretraining("bpe", "causal"),
     "xlnet": Pretraining("unigram", "permutation"),
@@ -55,7 +62,10 @@ def random_encoder(family_name: str, tokenizer: Tokenizer) -> Encoder:
     sizes = {"hidden_size": 24, "intermediate_size": 96, "max_length": 32}
     if family_name not in LSTM_FAMILIES:
         sizes["num_attention_heads"] = 3
+    if family_name == "ernie":
+        sizes["use_task_id"] = True
     config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(**sizes)
+    config = config.with_pad_token_id(tokenizer.specials.pad)
     generator = torch.Generator().manual_seed(7)
     encoder = family.build(config, generator)
     encoder.set_tokenizer(tokenizer)

@@ -54,7 +54,7 @@ def make_batch(config: BertConfig, num_sequences: int, length: int, objective: s
     generator = torch.Generator().manual_seed(0)
     input_ids = torch.randint(5, config.vocab_size, (num_sequences, length), generator=generator)
     numbers = torch.arange(input_ids.numel())
-    ratio = {"mlm-nsp": 0.15, "mlm": 0.15, "mlm-sop": 0.15, "permutation": 1 / 6}.get(objective)
+    ratio = {"mlm-nsp": 0.15, "mlm": 0.15, "mlm-sop": 0.15, "rtd": 0.15, "permutation": 1 / 6}.get(objective)
     positions = numbers[numbers % length < length - 1] if ratio is None else numbers[: int(ratio * len(numbers))] * 6
     order = torch.zeros(len(numbers), dtype=torch.long)
     order[positions] = 1 + positions % length
@@ -122,6 +122,10 @@ def test_the_estimate_of_a_step_is_close_to_its_measured_memory(
     ("family", "objective"),
     [
         ("roberta", "mlm"),
+        ("distilbert", "mlm"),
+        ("mpnet", "mlm"),
+        ("electra", "rtd"),
+        ("deberta-v2", "mlm"),
         ("albert", "mlm-sop"),
         ("openai-gpt", "causal"),
         ("xlnet", "permutation"),

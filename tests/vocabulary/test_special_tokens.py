@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import transformers
 
+from bertworks.encoders.families import family_of
 from bertworks.sampling.example import assemble
 from bertworks.vocabulary.special_tokens import BERT, ROBERTA, XLNET, template_for
 from bertworks.vocabulary.tokenizer import SpecialTokenIds, Tokenizer
@@ -73,3 +74,60 @@ def test_an_example_without_text_has_cls_where_the_template_puts_it():
         [2],
         [True],
     )
+
+
+PIECES = [("▁", -3.0), *((letter, -4.0) for letter in "abcdefgh."), ("▁ab", -1.0)]
+WORDPIECES = ["ab", "c", "##d", "h", "a", ".", "[", "]"]
+
+
+def with_scores(tokens: str) -> list[tuple[str, float]]:
+    return [(token, 0.0) for token in tokens.split()]
+
+
+FAMILY_TOKENIZERS = {
+    "xlm-roberta": lambda: transformers.XLMRobertaTokenizer(
+        vocab=[*with_scores("<s> <pad> </s> <unk>"), *PIECES, ("<mask>", 0.0)]
+    ),
+    "camembert": lambda: transformers.CamembertTokenizer(
+        vocab=[*with_scores("<s>NOTUSED <pad> </s>NOTUSED <unk> <unk>NOTUSED"), *PIECES, ("<mask>", 0.0)]
+    ),
+    "deberta-v2": lambda: transformers.DebertaV2Tokenizer(vocab=[*with_scores("[PAD] [CLS] [SEP] [UNK]"), *PIECES]),
+    # Its vocabulary contains BERT's, special tokens included.
+    "mpnet": lambda: transformers.MPNetTokenizer(
+        vocab=number([*"<s> <pad> </s> <unk> [PAD] [UNK] [CLS] [SEP] [MASK]".split(), *WORDPIECES, "<mask>"])
+    ),
+    "distilbert": lambda: transformers.DistilBertTokenizer(
+        vocab=number([*"[PAD] [UNK] [CLS] [SEP] [MASK]".split(), *WORDPIECES])
+    ),
+}
+
+
+def number(tokens: list[str]) -> dict[str, int]:
+    return {token: token_id for token_id, token in enumerate(tokens)}
+
+
+@pytest.mark.parametrize("has_names", [True, False], ids=["named specials", "usual specials"])
+@pytest.mark.parametrize("model_type", FAMILY_TOKENIZERS)
+def test_tokenizers_of_families_equal_transformers_before_and_after_saving(
+    model_type: str, has_names: bool, tmp_path: Path
+):
+    theirs = FAMILY_TOKENIZERS[model_type]()
+    theirs.save_pretrained(tmp_path / "theirs")
+    if not has_names:
+        (tmp_path / "theirs" / "tokenizer_config.json").write_text("{}")
+    ours = Tokenizer.load(tmp_path / "theirs")
+    family = family_of(model_type)
+    ours.save(tmp_path / "ours", has_token_types=family.has_token_types)
+    reloaded = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    roles = ("pad", "unknown", "cls", "sep", "mask")
+    names = ("pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
+    assert [getattr(ours.specials, role) for role in roles] == [getattr(theirs, name) for name in names]
+    mask = theirs.mask_token
+    for texts in (("ab cd",), ("ab cd.", "h ab"), ("", "a"), (f"ab {mask} cd",), (f"{mask} {mask}.", f"a{mask}")):
+        encoding = ours.encode(*texts, parse_masks=True)
+        for other in (theirs, reloaded):
+            expected = other(*texts)
+            assert list(encoding.input_ids) == expected["input_ids"]
+            assert ("token_type_ids" in expected) == family.has_token_types
+            if family.has_token_types:
+                assert list(encoding.token_type_ids) == expected["token_type_ids"]

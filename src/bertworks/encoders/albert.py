@@ -72,6 +72,7 @@ class Albert(Encoder):
     """The encoder of ALBERT, with its pooler."""
 
     config: AlbertConfig
+    has_graph = True
 
     def __init__(self, config: AlbertConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)

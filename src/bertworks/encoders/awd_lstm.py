@@ -292,6 +292,7 @@ FAMILY = Family(
     build=AwdLstm,
     tensor_names=tensor_names,
     class_prefix="AwdLstm",
+    has_token_types=False,
     prefix="awd_lstm.",
     optional_prefixes=("awd_lstm.pooler.",),
     # The output layer is the token embeddings, without a bias.

@@ -77,6 +77,7 @@ class Bert(Encoder):
     """The encoder of BERT and RoBERTa, with its pooler."""
 
     config: BertConfig
+    has_graph = True
 
     def __init__(self, config: BertConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
@@ -92,6 +93,15 @@ class Bert(Encoder):
         """Return (N, D): norm(token + position + token type embedding)."""
         embeddings, positions, token_types = self.lookup_embeddings(batch, layout, sparse_grad)
         return self.norm(embeddings + self.position_embeddings(positions) + self.token_type_embeddings(token_types))
+
+    def graph_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors of its ONNX graph; the embedding of a single token type is added to those of positions."""
+        tensors = super().graph_tensors()
+        if self.config.type_vocab_size == 1:
+            tensors["position_embeddings.weight"] = tensors["position_embeddings.weight"] + tensors.pop(
+                "token_type_embeddings.weight"
+            )
+        return tensors
 
 
 # Our query, key and value are one matrix.

@@ -52,6 +52,7 @@ class EncoderConfig(Protocol):
     presets            named sizes: the arguments of `resized`
     attribute_map      argument of `resized` -> the family's fields, where the names differ
     supported_values   keys of a config.json that are no fields -> the only value that is implemented
+    required_values    the same for keys that transformers has another default for: they must be stated, and are written
     target_ratio       the usual ratio of tokens that are predicted in pretraining, for memory estimates
     """
 
@@ -59,6 +60,7 @@ class EncoderConfig(Protocol):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     attribute_map: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     supported_values: ClassVar[Mapping[str, Any]] = {}
+    required_values: ClassVar[Mapping[str, Any]] = {}
     target_ratio: ClassVar[float] = 0.15
 
     def __hash__(self) -> int:
@@ -83,6 +85,11 @@ class EncoderConfig(Protocol):
     @property
     def token_embedding_size(self) -> int:
         return self.hidden_size
+
+    @property
+    def type_vocab_size(self) -> int:
+        """The number of token types; 0 without token type embeddings."""
+        return 0
 
     @property
     def pooled_size(self) -> int:
@@ -153,14 +160,14 @@ class EncoderConfig(Protocol):
 
     def check_supported(self, config_dict: Mapping[str, Any]) -> None:
         """Refuse values of a config.json that are not implemented."""
-        for key, value in self.supported_values.items():
-            if config_dict.get(key) not in (None, value):
-                raise SettingsError(
-                    f"{key} is {show_value(config_dict[key])}, but only {value!r} is supported; choose another model"
-                )
+        for key, value in {**self.supported_values, **self.required_values}.items():
+            is_missing = config_dict.get(key) is None
+            if config_dict.get(key) != value and not (is_missing and key in self.supported_values):
+                stated = show_value(config_dict.get(key))
+                raise SettingsError(f"{key} is {stated}, but only {value!r} is supported; choose another model")
 
     def with_pad_token_id(self, pad_token_id: int) -> Self:
-        """Return the config for a vocabulary with this padding token; only RoBERTa's positions depend on it."""
+        """Return the config for a vocabulary with this padding token; the positions of some families depend on it."""
         return self
 
 
@@ -179,7 +186,12 @@ def config_from_dict(config_class: type[C], config_dict: Mapping[str, Any]) -> C
 def config_to_dict(config: EncoderConfig, architectures: Sequence[str]) -> dict[str, Any]:
     """Return the config.json; `architectures` are names of transformers' classes, such as BertForPreTraining."""
     values = {name: _to_lists(value) for name, value in asdict(config).items()}  # type: ignore[call-overload]
-    return {"model_type": config.model_type, "architectures": list(architectures), **values}
+    return {
+        "model_type": config.model_type,
+        "architectures": list(architectures),
+        **values,
+        **config.required_values,
+    }
 
 
 def check_activation(name: str, activations: Mapping[str, object]) -> None:
@@ -189,9 +201,9 @@ def check_activation(name: str, activations: Mapping[str, object]) -> None:
 
 
 def check_size(name: str, value: object, minimum: int = 1) -> None:
-    """Refuse a number of layers, a size or a length that no model has; values that are no integers are not checked."""
+    """Refuse a number of layers, a size or a length that no model has; values that are no numbers are not checked."""
     largest = _LARGEST.get(name, MAX_LAYERS if "layer" in name else MAX_SIZE)
-    if isinstance(value, int) and not minimum <= value <= largest:
+    if isinstance(value, int) and not isinstance(value, bool) and not minimum <= value <= largest:
         raise SettingsError(f"{name} is {show_value(value)}; it must be from {minimum:,} to {largest:,}")
 
 

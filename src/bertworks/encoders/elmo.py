@@ -370,6 +370,7 @@ FAMILY = Family(
     build=Elmo,
     tensor_names=tensor_names,
     class_prefix="Elmo",
+    has_token_types=False,
     prefix="elmo.",
     learning_rate=3e-5,
     heads={

@@ -7,7 +7,7 @@ last layer is needed for M tokens, R with padding: the pooled token of each sequ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import torch
@@ -19,14 +19,16 @@ from bertworks.sampling.batch import Batch
 class SequenceGroup:
     """Consecutive sequences of a batch whose attention is computed together: `length` positions each.
 
-    `start` is the index of the first token. `mask` (num_sequences, 1, 1 or length, length) is added to the attention
-    scores; None where all tokens attend to all.
+    `start` is the index of the first token. Two terms are added to the attention scores: `mask` (num_sequences, 1, 1 or
+    length, length), which is None where all tokens attend to all, and `bias` (1, heads, length, length), which encoders
+    with relative positions learn.
     """
 
     start: int
     num_sequences: int
     length: int
     mask: torch.Tensor | None = None
+    bias: torch.Tensor | None = field(default=None, kw_only=True)
 
     @property
     def tokens(self) -> slice:

@@ -25,7 +25,7 @@ from bertworks.encoders.encoded import (
     round_shapes,
     select_output_positions,
 )
-from bertworks.encoders.layers import Attention, DropoutSeeds, Layer
+from bertworks.encoders.layers import ACTIVATIONS, Attention, DropoutSeeds, Layer
 from bertworks.encoders.linear import compute_dtype
 from bertworks.encoders.precision import DTYPES
 from bertworks.errors import InputError, SettingsError
@@ -40,6 +40,8 @@ class Encoder(nn.Module):
     compute_dtype              the dtype of matmuls (see `set_precision`); None: autocast's, or that of the parameters
     has_half_precision         whether it computes in bf16 and fp16; recurrent layers are fp32 in any precision
     reads_characters           whether it reads the spelling of unknown words, rather than one embedding for all
+    has_graph                  whether `engines.onnx_graph` covers its computation
+    pooler_activation          the activation function after the pooler
     activation_checkpointing   keep only the inputs of layers and recompute the rest in the backward pass: less memory,
                                a third more time
     """
@@ -48,6 +50,8 @@ class Encoder(nn.Module):
     compute_dtype: torch.dtype | None = None
     has_half_precision: bool = True
     reads_characters: bool = False
+    has_graph: bool = False
+    pooler_activation: str = "tanh"
     token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear
@@ -227,12 +231,12 @@ class Encoder(nn.Module):
 
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return the pooled output (B, D) from the last layer at the pooled positions (B, D)."""
-        return torch.tanh(self.pooler(vectors).to(vectors.dtype))
+        return ACTIVATIONS[self.pooler_activation](self.pooler(vectors).to(vectors.dtype))
 
     def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the embeddings that are summed for one sequence (T,), each (T, E), by name."""
         positions = torch.arange(len(input_ids), device=input_ids.device) + self.config.first_position
-        indices = {"token": input_ids, "position": positions, "token_type": token_type_ids}
+        indices = {"token": input_ids, "position": positions, "token_type": self._known_token_types(token_type_ids)}
         return {
             name: getattr(self, f"{name}_embeddings")(values)
             for name, values in indices.items()
@@ -251,7 +255,20 @@ class Encoder(nn.Module):
             input_ids, token_type_ids = input_ids[layout.index], token_type_ids[layout.index]
             positions = layout.index % length
         embeddings = F.embedding(input_ids, self.token_embeddings.weight, sparse=sparse_grad)
-        return embeddings, positions + layout.num_cached + self.config.first_position, token_type_ids
+        positions = positions + layout.num_cached + self.config.first_position
+        return embeddings, positions, self._known_token_types(token_type_ids)
+
+    def _known_token_types(self, token_type_ids: torch.Tensor) -> torch.Tensor:
+        """Return the token types; a model with one type does not distinguish those of a vocabulary with two."""
+        return torch.zeros_like(token_type_ids) if self.config.type_vocab_size == 1 else token_type_ids
+
+    def graph_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors of its ONNX graph by name; the position embeddings begin at the first position."""
+        tensors = self.state_dict()
+        if "position_embeddings.weight" in tensors:
+            first_position = self.config.first_position
+            tensors["position_embeddings.weight"] = tensors["position_embeddings.weight"][first_position:]
+        return tensors
 
     def set_dropout(self, dropout_prob: float) -> None:
         """Set the dropout probability of all layers and of the config."""
@@ -259,6 +276,8 @@ class Encoder(nn.Module):
         for module in self.modules():
             if isinstance(module, Layer | Attention):
                 module.dropout_prob = dropout_prob
+            if isinstance(module, Layer):
+                module.attention.dropout_prob = dropout_prob
 
     def _run_layer(self, layer: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
         """Call a layer, with activation checkpointing if it is on; dropout masks follow from seeds, so that the

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from bertworks.encoders import albert, awd_lstm, bert, elmo, gpt, roberta, static, transformer, xlnet
+from bertworks.encoders import (
+    albert,
+    awd_lstm,
+    bert,
+    camembert,
+    deberta_v2,
+    distilbert,
+    electra,
+    elmo,
+    ernie,
+    gpt,
+    mpnet,
+    roberta,
+    static,
+    transformer,
+    xlm_roberta,
+    xlnet,
+)
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import is_transposed, strip_mark
@@ -13,6 +30,13 @@ from bertworks.errors import SettingsError
 FAMILIES = (
     bert.FAMILY,
     roberta.FAMILY,
+    xlm_roberta.FAMILY,
+    camembert.FAMILY,
+    ernie.FAMILY,
+    distilbert.FAMILY,
+    mpnet.FAMILY,
+    electra.FAMILY,
+    deberta_v2.FAMILY,
     albert.FAMILY,
     gpt.FAMILY,
     elmo.FAMILY,
@@ -27,6 +51,7 @@ ENCODERS = {family.model_type: family for family in FAMILIES}
 CLASS_SUFFIXES = {
     "mlm": "ForMaskedLM",
     "pretraining": "ForPreTraining",
+    "rtd": "ForPreTraining",
     "causal": "LMHeadModel",
     "permutation": "LMHeadModel",
     "bilm": "ForBiLM",  # transformers has no ELMo; the name is ours

@@ -24,11 +24,13 @@ class Family:
     prefix                   the beginning of the tensor names of the encoder in a folder that also has heads
     optional_prefixes        beginnings of the names of tensors that a folder may lack: they are initialized randomly
     copies                   tensors that transformers stores twice -> the tensor that each of them repeats
-    heads                    kind of head -> its tensor names. Kinds: mlm, nsp, causal, permutation, bilm (objectives);
+    heads                    kind of head -> its tensor names. Kinds: mlm, nsp, causal, permutation, bilm, rtd and
+                             generator (objectives);
                              sequence, tokens, spans, choices, translation (tasks)
     prefix_overrides         kind of head -> prefixes of encoder tensors that change in a folder with that head
     class_suffixes           kind of head -> the end of transformers' class name, where it is not the usual one
     padding_side             where transformers' tokenizer must pad
+    has_token_types          whether transformers' tokenizer must return token_type_ids
     special_ids              keys of config.json that hold the ids of special tokens -> the name of the token
     can_lack_special_tokens  whether released vocabularies have no special tokens, so that rows are added for them
     can_carry_state          whether it can be trained on sequences that continue those of the step before
@@ -47,6 +49,7 @@ class Family:
     prefix_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     class_suffixes: Mapping[str, str] = field(default_factory=dict)
     padding_side: str = "right"
+    has_token_types: bool = True
     special_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
     can_lack_special_tokens: bool = False
     can_carry_state: bool = False

@@ -99,6 +99,7 @@ class Gpt(Encoder):
     """The decoder of the first GPT: no token types, no norm after the embeddings, no pooler."""
 
     config: GptConfig
+    has_graph = True
     supported_attention = ("causal",)
 
     def __init__(self, config: GptConfig, generator: torch.Generator | None = None) -> None:
@@ -157,5 +158,6 @@ FAMILY = Family(
     copies={"lm_head.weight": "transformer.tokens_embed.weight"},
     # transformers' heads have no bias, so ours have none.
     heads={"causal": {}, "sequence": {"score.weight": ("score.weight",)}},
+    has_token_types=False,
     can_lack_special_tokens=True,
 )

@@ -80,19 +80,20 @@ class GeluFeedForward(torch.autograd.Function):
 
 
 class DropoutAttention(torch.autograd.Function):
-    """dropout(softmax(queries @ keys.T / sqrt(d) + mask)) @ values, for queries, keys and values in one tensor (N, 3D).
+    """dropout(softmax(queries @ keys.T / sqrt(d) + mask + bias)) @ values; queries, keys and values in one (N, 3D).
 
-    `shape` is (C, T, H), and `dropout_mask` (C, H, T, T) is zero where an attention weight is dropped; None: nowhere.
+    `shape` is (C, T, H); `bias` (1, H, T, T) has a gradient; `dropout` is a mask (C, H, T, T), which is zero where an
+    attention weight is dropped, with its probability, or None.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         query_key_value: torch.Tensor,
+        bias: torch.Tensor | None,
         shape: tuple[int, int, int],
         mask: torch.Tensor | None,
-        dropout_mask: torch.Tensor | None,
-        dropout_prob: float,
+        dropout: tuple[torch.Tensor, float] | None,
     ) -> torch.Tensor:
         num_sequences, length, num_heads = shape
         qkv = query_key_value.view(num_sequences, length, 3, num_heads, -1)
@@ -102,10 +103,13 @@ class DropoutAttention(torch.autograd.Function):
         scores = queries @ keys.transpose(-2, -1)  # (C, H, T, T)
         if mask is not None:
             scores += mask
+        if bias is not None:
+            scores += bias
         weights = softmax(scores)
-        dropped_weights = weights if dropout_mask is None else (weights * dropout_mask).to(qkv.dtype)
+        dropped_weights = weights if dropout is None else (weights * dropout[0]).to(qkv.dtype)
         ctx.save_for_backward(qkv, weights, dropped_weights)
-        ctx.scale = 1.0 if dropout_mask is None else 1 / (1 - dropout_prob)
+        ctx.scale = 1.0 if dropout is None else 1 / (1 - dropout[1])
+        ctx.bias_dtype = None if bias is None else bias.dtype
         context = dropped_weights @ (values * ctx.scale)  # (C, H, T, d)
         return context.transpose(1, 2).reshape(num_sequences * length, -1)
 
@@ -122,6 +126,10 @@ class DropoutAttention(torch.autograd.Function):
         # The gradient of a softmax is weights * (grad - sum of grad * weights); dropped weights have none.
         grad_scores = (grad_context @ values.transpose(-2, -1)).mul_(dropped_weights)
         _subtract_product(grad_scores, weights, grad_scores.sum(-1, keepdim=True))
+        grad_bias = None
+        if ctx.bias_dtype is not None:
+            grad_bias = grad_scores.sum(0, keepdim=True, dtype=ctx.bias_dtype)  # (1, H, T, T)
         torch.matmul(grad_scores, keys, out=grad_qkv[0]).mul_(1 / math.sqrt(head_size))
         torch.matmul(grad_scores.transpose(-2, -1), queries, out=grad_qkv[1])
-        return grad_qkv.permute(1, 3, 0, 2, 4).reshape(num_sequences * length, -1), None, None, None, None
+        grad_query_key_value = grad_qkv.permute(1, 3, 0, 2, 4).reshape(num_sequences * length, -1)
+        return grad_query_key_value, grad_bias, None, None, None

@@ -94,11 +94,13 @@ class Attention(nn.Module):
         if seed is not None and use_custom_kernels():
             size = torch.Size((group.num_sequences, self.num_heads, group.length, group.length))
             shape = (group.num_sequences, group.length, self.num_heads)
-            weights_mask = dropout_mask(size, seed, self.dropout_prob) if self.dropout_prob else None
-            return DropoutAttention.apply(query_key_value, shape, group.mask, weights_mask, self.dropout_prob)  # type: ignore[no-untyped-call]
+            dropout_args = None
+            if self.dropout_prob:
+                dropout_args = (dropout_mask(size, seed, self.dropout_prob), self.dropout_prob)
+            return DropoutAttention.apply(query_key_value, group.bias, shape, group.mask, dropout_args)  # type: ignore[no-untyped-call]
         queries, keys, values = self._split_heads(query_key_value, group, 3)
-        context = attend(queries, keys, values, group.mask, seed, self.dropout_prob)
-        return _merge_heads(context)
+        context = attend(queries, keys, values, score_terms(group), seed, self.dropout_prob)
+        return merge_heads(context)
 
     def forward_at(
         self, x: torch.Tensor, layout: BatchLayout, seed: torch.Tensor | None, outputs: OutputPositions
@@ -111,18 +113,18 @@ class Attention(nn.Module):
         for group, count in zip(layout.groups, outputs.counts, strict=True):
             span = slice(start, start := start + group.num_sequences * count)
             keys, values = self._split_heads(key_value[group.tokens], group, 2)
-            mask = mask_at(group, outputs.padded_indices[span])
+            terms = score_terms(group, outputs.padded_indices[span])
             shape = (group.num_sequences, count, self.num_heads, hidden_size // self.num_heads)
             group_queries = queries[span].view(shape).transpose(1, 2)  # (C, H, K, d)
-            context = attend(group_queries, keys, values, mask, offset_seed(seed, group.start), self.dropout_prob)
-            contexts.append(_merge_heads(context))
+            context = attend(group_queries, keys, values, terms, offset_seed(seed, group.start), self.dropout_prob)
+            contexts.append(merge_heads(context))
         return torch.cat(contexts)[outputs.order]
 
     def attention_weights(self, x: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
         """Return the attention weights (C, H, T, T) of tokens (N, D) that are one group."""
         (group,) = layout.groups
         queries, keys, _ = self._split_heads(apply_linear(x, self.query_key_value), group, 3)
-        return attention_weights(queries, keys, group.mask)
+        return attention_weights(queries, keys, score_terms(group))
 
     def forward_with_cache(
         self, x: torch.Tensor, layout: BatchLayout, cache: KeyValueCache | None
@@ -133,7 +135,7 @@ class Attention(nn.Module):
         if cache is not None:
             keys, values = torch.cat([cache[0], keys], 2), torch.cat([cache[1], values], 2)
         context = attend(queries, keys, values, group.mask, None, self.dropout_prob)
-        return _merge_heads(context), (keys, values)
+        return merge_heads(context), (keys, values)
 
     def _split_heads(self, projected: torch.Tensor, group: SequenceGroup, count: int) -> torch.Tensor:
         """Return `count` tensors (C, H, T, d) from (C * T, count * D)."""
@@ -142,7 +144,7 @@ class Attention(nn.Module):
         return projected.view(shape).permute(2, 0, 3, 1, 4)
 
 
-def _merge_heads(context: torch.Tensor) -> torch.Tensor:
+def merge_heads(context: torch.Tensor) -> torch.Tensor:
     """Return (C * T, D) from (C, H, T, d)."""
     num_sequences, num_heads, length, head_size = context.shape
     return context.transpose(1, 2).reshape(num_sequences * length, num_heads * head_size)
@@ -186,6 +188,18 @@ def mask_at(group: SequenceGroup, token_indices: torch.Tensor) -> torch.Tensor |
     positions = (token_indices - group.start).view(group.num_sequences, -1) % group.length  # (C, K)
     sequences = torch.arange(group.num_sequences, device=positions.device)[:, None]
     return group.mask[sequences, 0, positions][:, None]
+
+
+def score_terms(group: SequenceGroup, token_indices: torch.Tensor | None = None) -> torch.Tensor | None:
+    """Return the mask and the bias of a group, or of some of its tokens: what is added to its attention scores."""
+    mask = group.mask if token_indices is None else mask_at(group, token_indices)
+    if group.bias is None:
+        return mask
+    bias = group.bias
+    if token_indices is not None:
+        positions = (token_indices - group.start).view(group.num_sequences, -1) % group.length  # (C, K)
+        bias = bias[0][:, positions].transpose(0, 1)  # (C, H, K, T)
+    return bias if mask is None else bias + mask
 
 
 def offset_seed(seed: torch.Tensor | None, offset: int) -> torch.Tensor | None:

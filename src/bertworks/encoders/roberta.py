@@ -13,7 +13,7 @@ from bertworks.encoders import bert
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.encoders.config import OPTIONAL_OR_ZERO
 from bertworks.encoders.family import Family
-from bertworks.encoders.tensor_names import expand_weight_and_bias
+from bertworks.encoders.tensor_names import expand_weight_and_bias, replace_prefix
 from bertworks.errors import SettingsError
 
 
@@ -55,33 +55,36 @@ class RobertaConfig(BertConfig):
 
 def tensor_names(config: RobertaConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of each tensor -> transformers'."""
-    return {
-        ours: tuple(name.replace("bert.", "roberta.", 1) for name in theirs)
-        for ours, theirs in bert.tensor_names(config).items()
-    }
+    return replace_prefix(bert.tensor_names(config), "bert.", "roberta.")
 
 
-FAMILY = Family(
-    config_class=RobertaConfig,
-    build=Bert,
-    tensor_names=tensor_names,
-    class_prefix="Roberta",
-    prefix="roberta.",
-    optional_prefixes=("roberta.pooler.",),
-    copies={
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
-    heads={
-        "mlm": {
-            **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
-            "bias": ("lm_head.bias",),
+def make_family(config_class: type[RobertaConfig], class_prefix: str) -> Family:
+    """Return a family with this encoder and RoBERTa's tensor names."""
+    return Family(
+        config_class=config_class,
+        build=Bert,
+        tensor_names=tensor_names,
+        class_prefix=class_prefix,
+        prefix="roberta.",
+        optional_prefixes=("roberta.pooler.",),
+        copies={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
         },
-        "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
-        "tokens": bert.HEADS["tokens"],
-        "choices": bert.HEADS["choices"],
-        "spans": bert.HEADS["spans"],
-    },
-    # With a head for sequences the pooler is part of that head.
-    prefix_overrides={"sequence": {"roberta.pooler.dense.": "classifier.dense."}},
-)
+        heads={
+            "mlm": {
+                **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
+                "bias": ("lm_head.bias",),
+            },
+            "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
+            "tokens": bert.HEADS["tokens"],
+            "choices": bert.HEADS["choices"],
+            "spans": bert.HEADS["spans"],
+        },
+        # With a head for sequences the pooler is part of that head.
+        prefix_overrides={"sequence": {"roberta.pooler.dense.": "classifier.dense."}},
+        has_token_types=False,
+    )
+
+
+FAMILY = make_family(RobertaConfig, "Roberta")

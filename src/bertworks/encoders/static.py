@@ -102,5 +102,6 @@ FAMILY = Family(
     prefix="static.",
     heads={kind: bert.HEADS[kind] for kind in ("sequence", "tokens", "choices", "spans")},
     learning_rate=1e-3,
+    has_token_types=False,
     training_command="bertworks word-vectors train",
 )

@@ -34,3 +34,11 @@ def expand_weight_and_bias(modules: Mapping[str, tuple[str, ...]]) -> dict[str, 
         for ours, theirs in modules.items()
         for tensor in ("weight", "bias")
     }
+
+
+def replace_prefix(table: NameTable, old: str, new: str) -> dict[str, tuple[str, ...]]:
+    """Return the table of a family whose names in a folder begin with another prefix."""
+    return {
+        ours: tuple(new + name.removeprefix(old) if name.startswith(old) else name for name in theirs)
+        for ours, theirs in table.items()
+    }

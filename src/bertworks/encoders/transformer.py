@@ -294,6 +294,7 @@ FAMILY = Family(
         "lm_head.weight": "model.shared.weight",
     },
     heads={"translation": {"bias": ("final_logits_bias",)}},
+    has_token_types=False,
     # A translation starts with the first special token and ends with the separator.
     special_ids={
         "pad_token_id": "pad",

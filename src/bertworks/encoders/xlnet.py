@@ -158,6 +158,7 @@ class Xlnet(Encoder):
     """
 
     config: XlnetConfig
+    has_graph = True
 
     def __init__(self, config: XlnetConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
@@ -217,13 +218,6 @@ class Xlnet(Encoder):
     def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
         """Return (B,): the index of the last token of each sequence."""
         return layout.starts + layout.lengths - 1
-
-    def set_dropout(self, dropout_prob: float) -> None:
-        """Set the dropout probability of all layers and of the config."""
-        super().set_dropout(dropout_prob)
-        for module in self.modules():
-            if isinstance(module, RelativeAttention):
-                module.dropout_prob = dropout_prob
 
     def _create_relative_layout(self, layout: BatchLayout, batch: Batch, num_memory: int) -> RelativeLayout:
         token_type_ids = batch.token_type_ids.flatten()

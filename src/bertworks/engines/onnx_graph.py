@@ -20,12 +20,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertworks.encoders.albert import Albert
-from bertworks.encoders.bert import Bert
+from bertworks.encoders.disentangled_attention import DisentangledAttention
 from bertworks.encoders.encoded import BatchLayout, SequenceGroup
 from bertworks.encoders.encoder import Encoder
-from bertworks.encoders.gpt import Gpt
-from bertworks.encoders.xlnet import Xlnet
+from bertworks.encoders.relative_attention import RelativeAttention
+from bertworks.engines.onnx_disentangled import (
+    RELATIVE_EMBEDDINGS,
+    DisentangledInputs,
+    build_disentangled_inputs,
+    disentangled_scores,
+)
 from bertworks.engines.onnx_nodes import Floats, GraphNodes, LinearOp, Shapes, activate, build_model, float_linear
 from bertworks.engines.onnx_relative import RelativeInputs, build_relative_inputs, relative_scores
 from bertworks.engines.optional import import_optional
@@ -34,8 +38,6 @@ from bertworks.errors import SettingsError
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LAST_HIDDEN_STATE, POOLER_OUTPUT, LOGITS = "last_hidden_state", "pooler_output", "logits"
 START_LOGITS, END_LOGITS = "start_logits", "end_logits"
-# The encoders whose computation is covered completely.
-_SUPPORTED_ENCODERS = (Bert, Albert, Gpt, Xlnet)
 # Added to the scores of masked positions: their softmax is 0, and sums stay finite in fp16.
 _MASKED_SCORE = -1e4
 
@@ -50,17 +52,13 @@ class GraphHead:
 
 def build_graph(encoder: Encoder, head: GraphHead | None, has_pooler: bool, linear_op: LinearOp = float_linear) -> Any:
     """Return the graph of an encoder with its head as an onnx.ModelProto. `linear_op` adds the layers' linears."""
-    if not isinstance(encoder, _SUPPORTED_ENCODERS):
-        names = ", ".join(encoder_class.__name__ for encoder_class in _SUPPORTED_ENCODERS)
+    if not encoder.has_graph:
         raise SettingsError(
-            f"models of the family '{encoder.config.model_type}' run only in torch and cannot be exported to a graph "
-            f"(supported: {names}); leave --engine out"
+            f"models of the family '{encoder.config.model_type}' run only in torch and cannot be exported to a graph; "
+            f"leave --engine out"
         )
     onnx = import_optional("onnx", "onnx", "writing an ONNX graph")
-    state = {name: values.detach().float().cpu().numpy() for name, values in encoder.state_dict().items()}
-    if "position_embeddings.weight" in state:
-        position_embeddings = state["position_embeddings.weight"]
-        state["position_embeddings.weight"] = position_embeddings[encoder.config.first_position :]
+    state = {name: values.detach().float().cpu().numpy() for name, values in encoder.graph_tensors().items()}
     writer = _GraphWriter(GraphNodes(onnx.helper), encoder, state, linear_op)
     last = writer.layers(writer.embeddings())
     outputs: Shapes = {LAST_HIDDEN_STATE: ("batch", "sequence", encoder.config.hidden_size)}
@@ -127,7 +125,8 @@ class _GraphWriter:
         return hidden_states
 
     def mask(self) -> str:
-        """Return the additive attention mask (B, 1, 1 or T, T): 0, or _MASKED_SCORE at masked positions."""
+        """Return what is added to attention scores (B, 1 or H, 1 or T, T): 0, or _MASKED_SCORE at masked positions; and
+        the bias of relative positions, if the encoder has one."""
         op, weight = self.nodes.op, self.nodes.weight
         mask_axes = weight("mask_axes", np.array([1, 2]))
         is_visible = op("Cast", (op("Unsqueeze", (INPUTS[1], mask_axes)),), attributes={"to": 1})
@@ -137,32 +136,53 @@ class _GraphWriter:
             queries = op("Unsqueeze", (keys, weight("query_axis", np.array([1]))))
             is_future = op("Greater", (keys, queries))  # (T, T)
             is_masked = op("Max", (is_masked, op("Cast", (is_future,), attributes={"to": 1})))
-        return op("Mul", (is_masked, weight("masked_score", np.float32(_MASKED_SCORE))))
+        mask = op("Mul", (is_masked, weight("masked_score", np.float32(_MASKED_SCORE))))
+        return op("Add", (mask, self.distance_bias())) if "distance_bias" in self.state else mask
 
-    def relative_inputs(self) -> RelativeInputs | None:
-        """Return the inputs of relative attention, shared by all layers; None for absolute positions."""
-        if not isinstance(self.encoder, Xlnet):
-            return None
-        return build_relative_inputs(self.nodes, self.encoder.config, self.positions(), INPUTS[2])
+    def distance_bias(self) -> str:
+        """Return the bias (1, H, T, T) by the distance of keys from queries."""
+        op, weight, table = self.nodes.op, self.nodes.weight, self.state["distance_bias"]  # (H, 2 max_length - 1)
+        keys = self.positions()
+        distances = op("Sub", (keys, op("Unsqueeze", (keys, weight("query_axis", np.array([1]))))))  # (T, T)
+        index = op("Add", (distances, weight("last_distance", np.int64(table.shape[1] // 2))))
+        return op("Gather", (weight("distance_bias", table[None]), index), attributes={"axis": 2})
 
-    def attention(self, name: str, hidden_states: str, mask: str, relative_inputs: RelativeInputs | None) -> str:
+    def relative_inputs(self) -> RelativeInputs | DisentangledInputs | None:
+        """Return the inputs of relative attention, shared by all layers; None for plain attention."""
+        attention = self.encoder.layers[0].attention
+        if isinstance(attention, RelativeAttention):
+            return build_relative_inputs(self.nodes, self.encoder.config, self.positions(), INPUTS[2])
+        if isinstance(attention, DisentangledAttention):
+            return build_disentangled_inputs(self.nodes, self.state[RELATIVE_EMBEDDINGS], self.positions())
+        return None
+
+    def attention(
+        self, name: str, hidden_states: str, mask: str, relative_inputs: RelativeInputs | DisentangledInputs | None
+    ) -> str:
         """Return the attention output (B, T, D)."""
         op = self.nodes.op
-        if relative_inputs is None:
+        if isinstance(relative_inputs, RelativeInputs):
+            queries, keys, values = (self.split_heads(self.linear(f"{name}.{role}", hidden_states)) for role in _ROLES)
+            scores = relative_scores(self.nodes, self.state, name, (queries, keys), relative_inputs)
+        else:
             query_key_value = self.linear(f"{name}.query_key_value", hidden_states)  # (B, T, 3D)
             names = [f"{name}.{role}" for role in ("queries", "keys", "values")]
             parts = self.nodes.ops("Split", (query_key_value,), names, {"axis": -1, "num_outputs": 3})
             queries, keys, values = (self.split_heads(part) for part in parts)
-            scores = op("Mul", (op("MatMul", (queries, self.transpose(keys))), self.scale()))  # (B, H, T, T)
-        else:
-            queries, keys, values = (self.split_heads(self.linear(f"{name}.{role}", hidden_states)) for role in _ROLES)
-            scores = op(
-                "Mul", (relative_scores(self.nodes, self.state, name, (queries, keys), relative_inputs), self.scale())
-            )
+            scores = self.content_scores(name, (queries, keys), relative_inputs)
+        scores = op("Mul", (scores, self.scale(relative_inputs)))  # (B, H, T, T)
         weights = op("Softmax", (op("Add", (scores, mask)),), attributes={"axis": -1})
         context = op("Transpose", (op("MatMul", (weights, values)),), attributes={"perm": [0, 2, 1, 3]})
         merged_shape = self.nodes.weight("merged_heads_shape", np.array([0, 0, self.encoder.config.hidden_size]))
         return self.linear(f"{name}.out", op("Reshape", (context, merged_shape)))
+
+    def content_scores(self, name: str, queries_and_keys: tuple[str, str], inputs: DisentangledInputs | None) -> str:
+        """Return the scores (B, H, T, T) by content, and by relative position if the attention is disentangled."""
+        if inputs is not None:
+            projection = (name, self.state)
+            return disentangled_scores(self.nodes, projection, queries_and_keys, inputs, self.split_heads)
+        queries, keys = queries_and_keys
+        return self.nodes.op("MatMul", (queries, self.transpose(keys)))
 
     def split_heads(self, values: str) -> str:
         """Return (B, H, T, d) of (B, T, D)."""
@@ -176,11 +196,12 @@ class _GraphWriter:
     def transpose(self, keys: str) -> str:
         return self.nodes.op("Transpose", (keys,), attributes={"perm": [0, 1, 3, 2]})
 
-    def scale(self) -> str:
+    def scale(self, relative_inputs: RelativeInputs | DisentangledInputs | None) -> str:
+        """Return 1 / sqrt(d), or 1 / sqrt(3 d) for the three products of disentangled attention."""
         config = self.encoder.config
-        return self.nodes.weight(
-            "scale", np.float32(1 / math.sqrt(config.hidden_size // config.layer_config.num_attention_heads))
-        )
+        num_products = 3 if isinstance(relative_inputs, DisentangledInputs) else 1
+        head_size = config.hidden_size // config.layer_config.num_attention_heads
+        return self.nodes.weight("scale", np.float32(1 / math.sqrt(num_products * head_size)))
 
     def linear(self, name: str, values: str) -> str:
         """Add a linear of a layer. Those of XLNet's attention have one matrix per head and no bias."""
@@ -217,7 +238,8 @@ class _GraphWriter:
             vectors = op("Gather", (last_hidden_state, weight("zero", np.int64(0))), attributes={"axis": 1})
         if "pooler.weight" not in self.state:
             return op("Identity", (vectors,), POOLER_OUTPUT)
-        return op("Tanh", (self.dense(vectors, "pooler", self.state),), POOLER_OUTPUT)
+        pooled = activate(self.nodes, self.dense(vectors, "pooler", self.state), self.encoder.pooler_activation)
+        return op("Identity", (pooled,), POOLER_OUTPUT)
 
     def dense(self, values: str, name: str, tensors: Mapping[str, Floats], output: str = "") -> str:
         """Add a linear outside of the layers, always in fp32; some heads have no bias."""

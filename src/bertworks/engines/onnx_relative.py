@@ -79,10 +79,11 @@ def relative_scores(
     same, different = state[f"{name}.segment_embeddings"]
     difference = weight(f"{name}.segment_difference", (different - same)[None, ..., None])  # (1, H, d, 1)
     segment = op("Mul", (op("MatMul", (add_bias("segment"), difference)), relative_inputs.segment_mismatch))
-    return op("Add", (op("Add", (content, _relative_shift(nodes, distance, relative_inputs))), segment))
+    shifted = relative_shift(nodes, distance, relative_inputs.length, relative_inputs.shifted_shape)
+    return op("Add", (op("Add", (content, shifted)), segment))
 
 
-def _relative_shift(nodes: GraphNodes, scores: str, relative_inputs: RelativeInputs) -> str:
+def relative_shift(nodes: GraphNodes, scores: str, length: str, shifted_shape: str) -> str:
     """Return (B, H, T, T) of scores (B, H, T, L): query i and key j have the distance index T - i + j.
 
     Each row starts one index before the previous row: flatten, drop the first T scores, reshape to rows of L - 1.
@@ -90,7 +91,7 @@ def _relative_shift(nodes: GraphNodes, scores: str, relative_inputs: RelativeInp
     op, weight = nodes.op, nodes.weight
     flat = op("Reshape", (scores, weight("flat_shape", np.array([0, 0, -1]))))
     end = weight("slice_end", np.array([np.iinfo(np.int64).max]))
-    tail = op("Slice", (flat, relative_inputs.length, end, weight("flat_axis", np.array([2]))))
-    shifted = op("Reshape", (tail, relative_inputs.shifted_shape))
+    tail = op("Slice", (flat, length, end, weight("flat_axis", np.array([2]))))
+    shifted = op("Reshape", (tail, shifted_shape))
     start, key_axis = weight("slice_start", np.array([0])), weight("key_axis", np.array([3]))
-    return op("Slice", (shifted, start, relative_inputs.length, key_axis))
+    return op("Slice", (shifted, start, length, key_axis))

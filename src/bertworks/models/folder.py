@@ -175,7 +175,7 @@ def write_folder(
     with staged_folder(Path(path)) as staged:
         write_weights(staged / "model.safetensors", tensors)
         family = family_of(config["model_type"])
-        tokenizer.save(staged, family.padding_side)
+        tokenizer.save(staged, family.padding_side, family.has_token_types)
         special_ids = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
         write_json(staged / "config.json", {**special_ids, **config})
         for name, content in (other_files or {}).items():

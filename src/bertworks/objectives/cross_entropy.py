@@ -181,6 +181,28 @@ def token_losses(vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor,
     return torch.cat(losses) if losses else bias.new_zeros(0)
 
 
+@torch.no_grad()
+def sample_tokens(
+    vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, uniform_numbers: torch.Tensor
+) -> torch.Tensor:
+    """Return (P,): a token for each position, sampled from the softmax of its logits, without gradients.
+
+    `uniform_numbers` (P,) are random, from 0 to below 1; the sample is where the cumulated probabilities exceed the
+    number. The distribution is that of the largest logit plus Gumbel noise, which takes V random numbers a position.
+    """
+    dtype = compute_dtype(vectors)
+    size = block_size(len(table))
+    cast_table = cast_weight(table, dtype)
+    samples = [uniform_numbers.new_zeros(0, dtype=torch.long)]
+    for start in range(0, len(vectors), size):
+        block = slice(start, start + size)
+        cumulated = torch.softmax(_logits(vectors[block].to(dtype), cast_table, bias), -1).cumsum(-1)  # (size, V)
+        thresholds = uniform_numbers[block, None].to(cumulated.dtype) * cumulated[:, -1:]
+        sampled = torch.searchsorted(cumulated, thresholds, right=True)[:, 0]
+        samples.append(sampled.clamp(max=len(table) - 1))
+    return torch.cat(samples)
+
+
 def cross_entropy_loss(
     vectors: torch.Tensor, table: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, scale: float
 ) -> tuple[torch.Tensor, LossPart]:

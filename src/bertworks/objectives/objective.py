@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from bertworks.corpus.corpus import CorpusSplit
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.layers import DropoutSeeds
+from bertworks.encoders.tensor_names import NameTable
 from bertworks.objectives.loss import Loss
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.loading import Corruption, ExampleSampler
@@ -23,11 +25,13 @@ class ObjectiveModule(nn.Module):
 
     kind                the kind of the whole in `encoders.families.CLASS_SUFFIXES`
     heads               attributes that are heads -> the kind of head whose tensor names they have in a folder
+    other_names         tensors outside of the encoder and the heads -> their names in a folder
     unused_parameters   beginnings of the names of parameters that get no gradient
     """
 
     kind: str
     heads: Mapping[str, str]
+    other_names: NameTable = MappingProxyType({})
     unused_parameters: tuple[str, ...] = ()
 
     def __init__(self, encoder: Encoder) -> None:

@@ -9,6 +9,7 @@ from bertworks.objectives.causal import CAUSAL, CAUSAL_STREAM
 from bertworks.objectives.mlm import MLM, MLM_NSP, MLM_SOP
 from bertworks.objectives.objective import Objective
 from bertworks.objectives.permutation import PERMUTATION, PERMUTATION_STREAM
+from bertworks.objectives.rtd import RTD
 
 OBJECTIVES = {
     objective.name: objective
@@ -21,6 +22,7 @@ OBJECTIVES = {
         BILM,
         PERMUTATION,
         PERMUTATION_STREAM,
+        RTD,
     )
 }
 

@@ -170,19 +170,20 @@ class Tokenizer:
                 backend, config, split_special_tokens=split_special_tokens, require_specials=require_specials
             )
 
-    def save(self, folder: str | Path, padding_side: str = "right") -> None:
+    def save(self, folder: str | Path, padding_side: str = "right", has_token_types: bool | None = None) -> None:
         """Write tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt, for Hugging Face's libraries.
 
-        `padding_side` is a setting for those libraries.
+        `padding_side` and `has_token_types` (None: by the template) are settings for those libraries.
         """
         folder = Path(folder)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
+        template = self.specials.template
+        is_bert = self.kind == "wordpiece" and template == BERT
         if self.kind == "wordpiece":
             write_text(folder / "vocab.txt", "\n".join(self.tokens) + "\n")
-        classes = {"wordpiece": "BertTokenizer"}
         names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
         config: dict[str, Any] = {
-            "tokenizer_class": classes.get(self.kind, "PreTrainedTokenizerFast"),
+            "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
             **{name: self.tokens[token_id] for name, token_id in zip(names, self.specials.ids, strict=True)},
         }
         if self.kind == "wordpiece":
@@ -194,8 +195,10 @@ class Tokenizer:
             }
         if padding_side != "right":  # the default of transformers
             config["padding_side"] = padding_side
-        if self.specials.template.num_after:  # XLNet needs token_type_ids, which transformers omits by default
-            config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        if has_token_types is None:
+            has_token_types = is_bert or template.num_after > 0
+        if has_token_types != is_bert:  # the default of transformers: only BertTokenizer returns token types
+            config["model_input_names"] = ["input_ids", *["token_type_ids"] * has_token_types, "attention_mask"]
         write_json(folder / "tokenizer_config.json", config)
 
     def with_template(self, template: SpecialTokenTemplate) -> Tokenizer:
@@ -349,12 +352,15 @@ _DEFAULT_NAMES = {
 
 
 def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any], are_required: bool) -> SpecialTokenIds:
+    """Find the special tokens by the given names, else by the usual ones: first among the tokens that are registered as
+    special, since MPNet's vocabulary contains those of BERT as ordinary tokens."""
+    registered = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
     ids = []
     substitute = None if are_required else _unknown_id(backend)
     for key, usual in _DEFAULT_NAMES.items():
         name = names.get(key)
         name = name.get("content") if isinstance(name, dict) else name
-        candidates = ((name,) if isinstance(name, str) else ()) + usual
+        candidates = [*([name] if isinstance(name, str) else []), *(t for t in usual if t in registered), *usual]
         token_id = next((i for i in map(backend.token_to_id, candidates) if i is not None), substitute)
         if token_id is None:
             raise InputError(f"the vocabulary has no {' or '.join(usual)} token; BERT needs it, so add it")

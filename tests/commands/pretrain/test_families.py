@@ -1,4 +1,4 @@
-"""Pretraining of RoBERTa, ALBERT and GPT: loss, exact resume, and model folders that transformers loads."""
+"""Pretraining of every family: loss, exact resume, and model folders that transformers loads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,31 @@ from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest
 from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.commands.show import ShowRequest, examples
+from bertworks.encoders.electra import ElectraConfig
+from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
 from bertworks.inference.model import Model, load
+from bertworks.models.folder import read_folder
+from bertworks.models.tensor_names import load_into
 from bertworks.objectives.causal import next_token_logits
+from bertworks.objectives.rtd import RtdHead
 from bertworks.sampling.batch import Batch
 from bertworks.settings import read_recipe, recipe_path
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TOLERANCE = 1e-5
-CLASSES = {"roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining", "gpt": "OpenAIGPTLMHeadModel"}
+CLASSES = {
+    "roberta": "RobertaForMaskedLM",
+    "xlm-roberta": "XLMRobertaForMaskedLM",
+    "camembert": "CamembertForMaskedLM",
+    "ernie": "ErnieForPreTraining",
+    "distilbert": "DistilBertForMaskedLM",
+    "mpnet": "MPNetForMaskedLM",
+    "electra": "ElectraForPreTraining",
+    "deberta-v2": "DebertaV2ForMaskedLM",
+    "albert": "AlbertForPreTraining",
+    "gpt": "OpenAIGPTLMHeadModel",
+}
 TEXT = "The river stone garden winter bread."
 
 
@@ -52,20 +68,29 @@ def whole(one_thread: None, member: Member, corpus: Path, tmp_path_factory: pyte
 
 
 def last_logits(model: Model, input_ids: torch.Tensor) -> torch.Tensor:
-    """Return the logits (V,) of the last position, or of the token after it."""
+    """Return the logits (V,) of the last position, or of the token after it; of ELECTRA, those of all tokens (T,)."""
     batch = Batch(
         input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([input_ids.shape[1]])
     )
     with torch.no_grad():
+        if model.encoder.config.model_type == "electra":
+            return rtd_head(model)(model.encoder(batch).last_hidden_state)
         if model.mlm_head is None:
             return next_token_logits(model.encoder, batch)[0]
         return model.mlm_head(model.encoder(batch).to_padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
 
 
+def rtd_head(model: Model) -> RtdHead:
+    head = RtdHead(model.encoder.config.hidden_size, "gelu")
+    assert not load_into(head, read_folder(model.folder).tensors, family_of("electra").heads["rtd"]).missing_keys
+    return head
+
+
 def peer_logits(peer: transformers.PreTrainedModel, input_ids: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         output = peer(input_ids)
-    return (output.prediction_logits if hasattr(output, "prediction_logits") else output.logits)[0, -1]
+    logits = (output.prediction_logits if hasattr(output, "prediction_logits") else output.logits)[0]
+    return logits if logits.dim() == 1 else logits[-1]
 
 
 def test_transformers_loads_the_model_folder_with_the_same_logits(whole: Path, name: str):
@@ -159,10 +184,10 @@ def test_roberta_positions_start_after_the_padding_id(tmp_path: Path, pad_id: in
     assert float((last_logits(model, input_ids) - peer_logits(peer, input_ids)).abs().max()) < TOLERANCE
 
 
-def test_position_init_works_for_roberta_and_is_refused_for_others(corpus: Path, member: Member, tmp_path: Path):
+def test_position_init_works_for_bert_s_encoder_and_is_refused_for_others(corpus: Path, member: Member, tmp_path: Path):
     model = replace(member.recipe.model, position_init="neighbors")
     recipe = replace(member.recipe, model=model)
-    if member.family == "roberta":
+    if member.family in ("roberta", "xlm-roberta", "camembert", "ernie"):
         assert len(run(corpus, tmp_path / "run", recipe, stop_after=1)) == 1
     else:
         with pytest.raises(SettingsError, match="position_init is for BERT"):
@@ -192,7 +217,24 @@ def test_paper_recipes_have_the_values_of_their_papers(name: str):
     ) == PAPER_VALUES[name]
 
 
-@pytest.mark.parametrize("name", ["roberta", "albert", "gpt"])
+def test_the_small_electra_has_the_values_of_its_paper():
+    recipe = read_recipe(recipe_path("paper-electra-small"), PretrainRecipe)
+    config = recipe.model.config(30_522)
+    assert isinstance(config, ElectraConfig)
+    generator = config.generator_config
+    assert (config.num_hidden_layers, config.hidden_size, config.intermediate_size) == (12, 256, 1024)
+    assert (config.embedding_size, config.num_attention_heads) == (128, 4)
+    assert (generator.num_hidden_layers, generator.hidden_size, generator.intermediate_size) == (12, 64, 256)
+    assert (generator.embedding_size, generator.num_attention_heads) == (128, 1)
+    assert (recipe.batch_size, recipe.learning_rate, recipe.warmup_steps) == (128, 5e-4, 10_000)
+    assert (recipe.masking.mask_prob, recipe.masking.mask_replace_prob) == (0.15, 0.85)
+    assert recipe.masking.random_replace_prob == 0
+    base = family_of("electra").config_from_preset("base", 30_522)
+    assert isinstance(base, ElectraConfig)
+    assert (base.generator_config.hidden_size, base.generator_config.num_attention_heads) == (256, 4)
+
+
+@pytest.mark.parametrize("name", ["roberta", "albert", "gpt", "electra"])
 def test_mini_recipes_fit_a_laptop(name: str):
     recipe = read_recipe(recipe_path(name), PretrainRecipe)
     assert recipe.model.config(8_000).num_hidden_layers == 4

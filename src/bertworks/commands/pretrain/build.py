@@ -134,7 +134,8 @@ def tensor_names_of(module: ObjectiveModule) -> dict[str, tuple[str, ...]]:
     """Return our names of all tensors of a module and those in a model folder."""
     family = family_of(module.encoder.config.model_type)
     heads = {part: family.heads[kind] for part, kind in module.heads.items()}
-    return combine_name_tables({"encoder": family.tensor_names(module.encoder.config), **heads})
+    names = combine_name_tables({"encoder": family.tensor_names(module.encoder.config), **heads})
+    return {**names, **module.other_names}
 
 
 def _describe_added_tokens(base_model: ResizedModel) -> list[str]:

@@ -26,7 +26,7 @@ OUTPUT_BIAS_INITS = ("zero", "unigram")
 class ModelRecipe:
     """A model family and size; the other keys are those of transformers' config.json and override the size's values.
 
-    family            bert, roberta, albert, openai-gpt, xlnet, elmo or awd-lstm
+    family            a model_type of transformers, such as bert, roberta, albert or electra; elmo or awd-lstm
     hidden_act        None: the activation function of the family
     hidden_dropout_prob  also of attention weights
     position_init     initialization of the learned position embeddings: "normal"; "sinusoidal": sines and cosines;
@@ -35,6 +35,7 @@ class ModelRecipe:
     spelling          what ELMo encodes words from: characters (its default), strokes, shuffled-strokes or words
     softmax_kind      ELMo's output layer: adaptive (its default), sampled or full softmax
     mem_len           number of tokens of previous sequences that XLNet attends to (with permutation-stream)
+    generator_size    size of ELECTRA's generator over that of the discriminator (with rtd)
 
     position_init and output_bias_init shorten the beginning of a run; the paper's recipes leave them at their defaults.
     """
@@ -53,6 +54,7 @@ class ModelRecipe:
     spelling: str | None = None
     softmax_kind: str | None = None
     mem_len: int | None = None
+    generator_size: float | None = None
 
     def __post_init__(self) -> None:
         for name, choices in (("position_init", POSITION_INITS), ("output_bias_init", OUTPUT_BIAS_INITS)):
@@ -70,6 +72,7 @@ class ModelRecipe:
             "spelling": self.spelling,
             "softmax_kind": self.softmax_kind,
             "mem_len": self.mem_len,
+            "generator_size": self.generator_size,
         }
         return (
             family_of(self.family)

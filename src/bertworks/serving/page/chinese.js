@@ -173,6 +173,7 @@ export const CHINESE = {
   "input.embedding.token": "词元",
   "input.embedding.position": "位置",
   "input.embedding.token_type": "片段",
+  "input.embedding.task_type": "任务",
   "input.embedding.spelling": "字符",
   "input.embedding.sum": "总和",
   "input.norm": "范数：{name}",

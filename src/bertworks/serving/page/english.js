@@ -180,6 +180,7 @@ export const ENGLISH = {
   "input.embedding.token": "token",
   "input.embedding.position": "position",
   "input.embedding.token_type": "segment",
+  "input.embedding.task_type": "task",
   "input.embedding.spelling": "characters",
   "input.embedding.sum": "sum",
   "input.norm": "Norm: {name}",
