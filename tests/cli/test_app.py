@@ -336,7 +336,7 @@ def test_names_in_help_are_those_of_the_tables_they_key():
         ("next", "n" * 300, "a text"),
         ("search", "n" * 300, "text.txt", "a text"),
         ("translate", "n" * 300, "text.txt"),
-        ("export", "n" * 300, "--output", "out"),
+        ("export", "n" * 300, "--to", "onnx", "--output", "out"),
         ("package", "n" * 300, "--name", "en", "--version", "1", "--output", "out"),
         ("bundle", "n" * 300, "--output", "out"),
         ("bundle", "model", "--output", "n" * 300),

@@ -1,7 +1,7 @@
 """Routes with a JSON body: bytes in, a validated body to the endpoint, a response out.
 
 FastAPI only describes the routes. A request goes from its path directly to its endpoint, and its bytes directly to
-pydantic: FastAPI's layers would take longer than all the rest of the server.
+pydantic: without FastAPI's layers a short request takes two thirds of the time.
 """
 
 from __future__ import annotations
