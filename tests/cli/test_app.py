@@ -222,7 +222,7 @@ def test_ctrl_c_is_one_sentence_and_exit_code_130(folder):
 
 
 def test_ctrl_c_does_not_promise_to_continue_where_nothing_is_saved(monkeypatch: pytest.MonkeyPatch):
-    def interrupted(path: Path) -> None:
+    def interrupted(path: Path, *, split_special_tokens: bool) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bertworks.vocabulary.tokenizer.Tokenizer.load", interrupted)
