@@ -213,6 +213,13 @@ def test_damaged_archives_are_errors(tmp_path: Path) -> None:
             read_all(tmp_path / name)
 
 
+def test_a_zip_member_without_a_name_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
+        file.writestr(zipfile.ZipInfo(""), "one")
+        file.writestr("a.txt", "two")
+    assert texts(tmp_path / "x.zip") == ["one", "two"]
+
+
 def wiki_page(number: int) -> bytes:
     return b"  <page>\n<title>P%d</title><ns>0</ns><text>Words of %d.</text>\n  </page>\n" % (number, number)
 

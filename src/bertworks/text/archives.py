@@ -62,7 +62,7 @@ def _zip_members(raw: IO[bytes], archive: FileChunk) -> Iterator[Member]:
     try:
         with zipfile.ZipFile(raw) as file:
             for info in file.infolist():
-                if info.is_dir() or _is_hidden(info.filename):
+                if info.filename.endswith("/") or _is_hidden(info.filename):
                     continue
                 end = info.header_offset + info.compress_size
                 with file.open(info) as content:
