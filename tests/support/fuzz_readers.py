@@ -278,23 +278,24 @@ def _read_labelled(folder: Path, name: str) -> None:
 
 
 def _compressed(data: bytes) -> dict[str, bytes]:
+    """Return files of all formats; the same bytes every time, so that a selection of mutations is the same, too."""
     archive, tar_file = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("a.txt", data)
-        file.writestr("b.txt", data)
-    with tarfile.open(fileobj=tar_file, mode="w:gz") as tar:
+        for name in ("a.txt", "b.txt"):
+            file.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    with tarfile.open(fileobj=tar_file, mode="w") as tar:
         info = tarfile.TarInfo("a.txt")
         info.size = len(data)
         tar.addfile(info, io.BytesIO(data))
     return {
         "text.txt": data,
         "text.md": b"# Title\n\n" + data + b"\n| a | b |\n|---|---|\n| 1 | 2 |\n",
-        "text.txt.gz": gzip.compress(data),
+        "text.txt.gz": gzip.compress(data, mtime=0),
         "text.txt.bz2": bz2.compress(data),
         "text.txt.xz": lzma.compress(data),
         "text.txt.zst": zstandard.ZstdCompressor().compress(data),
         "text.zip": archive.getvalue(),
-        "text.tgz": tar_file.getvalue(),
+        "text.tgz": gzip.compress(tar_file.getvalue(), mtime=0),
         "text.csv": b'id,text\n1,"the cat, it sat"\n2,the film was good\n',
         "text.tsv": b"id\ttext\n1\tthe cat sat\n2\tthe film was good\n",
         "text.jsonl": b'{"text": "the cat sat on the mat"}\n{"text": "the film was good", "id": 2}\n',
