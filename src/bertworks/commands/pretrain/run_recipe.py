@@ -36,6 +36,8 @@ def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -
         settings["optimizer"] = {
             name: value for name, value in settings["optimizer"].items() if name not in ("name", "momentum")
         }
+    if recipe.model.generator_size is None:  # added later
+        del settings["model"]["generator_size"]
     # Values that a phase takes from the recipe are left out, as before phases could have their own.
     settings["phases"] = [
         {name: value for name, value in phase.items() if value is not None} for phase in settings["phases"]
