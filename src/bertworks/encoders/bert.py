@@ -23,7 +23,7 @@ from bertworks.encoders.encoded import BatchLayout
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import ACTIVATIONS, Layer, LayerConfig
-from bertworks.encoders.tensor_names import expand_weight_and_bias
+from bertworks.encoders.tensor_names import expand_weight_and_bias, layer_names
 from bertworks.sampling.batch import Batch
 
 
@@ -140,13 +140,7 @@ HEADS = {
 
 def tensor_names(config: BertConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of each tensor -> transformers'."""
-    names = dict(NAMES)
-    for index in range(config.num_hidden_layers):
-        prefix = f"bert.encoder.layer.{index}."
-        names |= expand_weight_and_bias(
-            {f"layers.{index}.{ours}": tuple(prefix + name for name in theirs) for ours, theirs in LAYER_NAMES.items()}
-        )
-    return names
+    return {**NAMES, **layer_names("layers", "bert.encoder.layer", config.num_hidden_layers, LAYER_NAMES)}
 
 
 FAMILY = Family(

@@ -29,7 +29,7 @@ from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import Layer, LayerConfig
 from bertworks.encoders.memory import FLOAT_BYTES, ActivationBytes, transformer_activation_bytes
-from bertworks.encoders.tensor_names import expand_weight_and_bias, replace_prefix
+from bertworks.encoders.tensor_names import expand_weight_and_bias, layer_names, replace_prefix
 from bertworks.errors import SettingsError, show_value
 from bertworks.sampling.batch import Batch
 
@@ -87,7 +87,7 @@ class DebertaV2Config(BertConfig):
 
     @property
     def relative_limit(self) -> int:
-        """The number of relative positions that are told apart in each direction."""
+        """The number of relative positions that are distinguished in each direction."""
         return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
 
     def activation_bytes(self, max_length: int) -> ActivationBytes:
@@ -181,12 +181,7 @@ def tensor_names(config: DebertaV2Config) -> dict[str, tuple[str, ...]]:
         del names["token_type_embeddings.weight"]
     names["relative_embeddings.weight"] = ("deberta.encoder.rel_embeddings.weight",)
     names |= expand_weight_and_bias({"relative_norm": ("deberta.encoder.LayerNorm",)})
-    for index in range(config.num_hidden_layers):
-        prefix = f"deberta.encoder.layer.{index}."
-        names |= expand_weight_and_bias(
-            {f"layers.{index}.{ours}": tuple(prefix + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()}
-        )
-    return names
+    return names | layer_names("layers", "deberta.encoder.layer", config.num_hidden_layers, _LAYER_NAMES)
 
 
 FAMILY = Family(

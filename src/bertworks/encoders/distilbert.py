@@ -24,7 +24,7 @@ from bertworks.encoders.encoded import BatchLayout
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import ACTIVATIONS, Layer, LayerConfig
-from bertworks.encoders.tensor_names import expand_weight_and_bias
+from bertworks.encoders.tensor_names import expand_weight_and_bias, layer_names
 from bertworks.sampling.batch import Batch
 
 # Of all norms; no key of its config.json.
@@ -129,17 +129,12 @@ _LAYER_NAMES = {
 
 def tensor_names(config: DistilbertConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of each tensor -> transformers'."""
-    names: dict[str, tuple[str, ...]] = {
+    return {
         "token_embeddings.weight": ("distilbert.embeddings.word_embeddings.weight",),
         "position_embeddings.weight": ("distilbert.embeddings.position_embeddings.weight",),
         **expand_weight_and_bias({"norm": ("distilbert.embeddings.LayerNorm",), "pooler": ("distilbert.pooler",)}),
+        **layer_names("layers", "distilbert.transformer.layer", config.n_layers, _LAYER_NAMES),
     }
-    for index in range(config.n_layers):
-        prefix = f"distilbert.transformer.layer.{index}."
-        names |= expand_weight_and_bias(
-            {f"layers.{index}.{ours}": tuple(prefix + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()}
-        )
-    return names
 
 
 FAMILY = Family(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
-from bertworks.encoders import bert
+from bertworks.encoders import bert, roberta
 from bertworks.encoders.config import (
     SUPPORTED_VALUES,
     TRANSFORMER_PRESETS,
@@ -28,7 +28,7 @@ from bertworks.encoders.encoded import BatchLayout, SequenceGroup
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import ACTIVATIONS, Layer, LayerConfig
-from bertworks.encoders.tensor_names import expand_weight_and_bias, replace_prefix
+from bertworks.encoders.tensor_names import layer_names, replace_prefix
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
@@ -190,12 +190,7 @@ def tensor_names(config: MpnetConfig) -> dict[str, tuple[str, ...]]:
     names = replace_prefix(bert.NAMES, "bert.", "mpnet.")
     del names["token_type_embeddings.weight"]
     names["distance_bias.weight"] = ("mpnet.encoder.relative_attention_bias.weight",)
-    for index in range(config.num_hidden_layers):
-        prefix = f"mpnet.encoder.layer.{index}."
-        names |= expand_weight_and_bias(
-            {f"layers.{index}.{ours}": tuple(prefix + name for name in theirs) for ours, theirs in _LAYER_NAMES.items()}
-        )
-    return names
+    return names | layer_names("layers", "mpnet.encoder.layer", config.num_hidden_layers, _LAYER_NAMES)
 
 
 FAMILY = Family(
@@ -209,16 +204,7 @@ FAMILY = Family(
         "lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     },
-    heads={
-        "mlm": {
-            **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
-            "bias": ("lm_head.bias",),
-        },
-        "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
-        "tokens": bert.HEADS["tokens"],
-        "choices": bert.HEADS["choices"],
-        "spans": bert.HEADS["spans"],
-    },
+    heads=roberta.HEADS,
     # With a head for sequences the pooler is part of that head.
     prefix_overrides={"sequence": {"mpnet.pooler.dense.": "classifier.dense."}},
     has_token_types=False,

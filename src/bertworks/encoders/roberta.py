@@ -53,6 +53,18 @@ class RobertaConfig(BertConfig):
         return replace(self, pad_token_id=pad_token_id, max_position_embeddings=self.max_length + pad_token_id + 1)
 
 
+HEADS = {
+    "mlm": {
+        **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
+        "bias": ("lm_head.bias",),
+    },
+    "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
+    "tokens": bert.HEADS["tokens"],
+    "choices": bert.HEADS["choices"],
+    "spans": bert.HEADS["spans"],
+}
+
+
 def tensor_names(config: RobertaConfig) -> dict[str, tuple[str, ...]]:
     """Return our name of each tensor -> transformers'."""
     return replace_prefix(bert.tensor_names(config), "bert.", "roberta.")
@@ -71,16 +83,7 @@ def make_family(config_class: type[RobertaConfig], class_prefix: str) -> Family:
             "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",
         },
-        heads={
-            "mlm": {
-                **expand_weight_and_bias({"dense": ("lm_head.dense",), "norm": ("lm_head.layer_norm",)}),
-                "bias": ("lm_head.bias",),
-            },
-            "sequence": expand_weight_and_bias({"score": ("classifier.out_proj",)}),
-            "tokens": bert.HEADS["tokens"],
-            "choices": bert.HEADS["choices"],
-            "spans": bert.HEADS["spans"],
-        },
+        heads=HEADS,
         # With a head for sequences the pooler is part of that head.
         prefix_overrides={"sequence": {"roberta.pooler.dense.": "classifier.dense."}},
         has_token_types=False,

@@ -36,6 +36,20 @@ def expand_weight_and_bias(modules: Mapping[str, tuple[str, ...]]) -> dict[str, 
     }
 
 
+def layer_names(ours: str, theirs: str, num_layers: int, modules: NameTable) -> dict[str, tuple[str, ...]]:
+    """Return the table of a stack of equal layers; the two prefixes end before the index of a layer."""
+    return {
+        name: names
+        for index in range(num_layers)
+        for name, names in expand_weight_and_bias(
+            {
+                f"{ours}.{index}.{module}": tuple(f"{theirs}.{index}.{name}" for name in names)
+                for module, names in modules.items()
+            }
+        ).items()
+    }
+
+
 def replace_prefix(table: NameTable, old: str, new: str) -> dict[str, tuple[str, ...]]:
     """Return the table of a family whose names in a folder begin with another prefix."""
     return {

@@ -29,7 +29,7 @@ from bertworks.encoders.encoded import BatchLayout, CrossAttentionCache, Encoded
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import ACTIVATIONS, DropoutSeeds, Layer, LayerConfig
-from bertworks.encoders.tensor_names import expand_weight_and_bias
+from bertworks.encoders.tensor_names import layer_names
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
 
@@ -271,14 +271,7 @@ def tensor_names(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
         ("decoder.", "decoder", config.decoder_layers, {**_LAYER_NAMES, **_CROSS_ATTENTION_NAMES}),
     )
     for prefix, stack, num_layers, table in stacks:
-        for index in range(num_layers):
-            hf_prefix = f"model.{stack}.layers.{index}."
-            names |= expand_weight_and_bias(
-                {
-                    f"{prefix}layers.{index}.{ours}": tuple(hf_prefix + name for name in theirs)
-                    for ours, theirs in table.items()
-                }
-            )
+        names |= layer_names(f"{prefix}layers", f"model.{stack}.layers", num_layers, table)
     return names
 
 

@@ -41,7 +41,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A horizontal line to compare curves with; `side` places its label "above" or "below" it."""
+    """A horizontal line to compare curves with; its label is "above" or "below" it, by `side`."""
 
     value: float
     label: str

@@ -54,7 +54,7 @@ class TlsListener:
             connection.register(address_group(address[0]), task.cancel)
 
     async def _complete(self, client: socket.socket, connection: HttpConnection) -> None:
-        """Complete a handshake; then the connection is told that it is made."""
+        """Complete a handshake; asyncio then calls `connection_made` of the connection."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, client, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS

@@ -31,8 +31,9 @@ LINGER_SECONDS = 2.0
 MAX_HEAD_BYTES = 2**16
 # Each byte of a chunked body may come with so many of chunk headers.
 _CHUNK_OVERHEAD = 8
-# While the server drains, a connection is closed after so many seconds without a request.
-_QUIET_SECONDS = 0.5
+# While the server drains, a connection is closed after so many rounds of draining without a request. Rounds and not
+# seconds: between two of them the event loop reads what has arrived, however long the process was not scheduled.
+_QUIET_ROUNDS = 8
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -45,7 +46,7 @@ class HttpConnection(HttpToolsProtocol):
     _client_connections: ClientConnections | None = None
     _is_in_head = False
     _num_head_bytes = 0
-    _idle_since = 0.0
+    _num_quiet_rounds = 0
 
     def __init__(
         self,
@@ -68,7 +69,6 @@ class HttpConnection(HttpToolsProtocol):
         if self._abort is None:
             self.register(address_group(self.client[0]) if self.client else "", transport.abort)
         self._abort = transport.abort
-        self._idle_since = time.monotonic()
         self._start_head_timer()
 
     def register(self, address: str, abort: Callable[[], object]) -> None:
@@ -129,7 +129,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_response_complete()
         if not self.cycle.response_complete:  # the next of several pipelined requests
             return
-        self._idle_since = time.monotonic()
+        self._num_quiet_rounds = 0
         if self._client_connections is not None:
             self._wait_for_client(self._client_connections)
         if self.cycle.more_body:  # the rest of a body that nobody reads could take forever
@@ -139,8 +139,10 @@ class HttpConnection(HttpToolsProtocol):
         """End the connection after its current response, or if no request has come for a while."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
-        elif not self._is_in_head and time.monotonic() - self._idle_since >= _QUIET_SECONDS:
-            self.transport.close()
+        elif not self._is_in_head:
+            self._num_quiet_rounds += 1
+            if self._num_quiet_rounds > _QUIET_ROUNDS:
+                self.transport.close()
 
     def drop(self) -> None:
         """Close the connection at once; the table has forgotten it."""

@@ -144,7 +144,7 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """The middleware around the app. It also records the metrics of every request, and tells the observers."""
+    """The middleware around the app. It also records the metrics of every request, and calls the observers."""
 
     app: App
     access: Access

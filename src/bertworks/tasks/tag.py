@@ -9,7 +9,7 @@ sequences have the window rule's overlap in common. S sentences, W words, P targ
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
-from bertworks.datasets.conll import Sentence, read_sentences, split_words
+from bertworks.datasets.conll import Sentence, read_sentences
 from bertworks.datasets.files import Record
 from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
@@ -46,7 +46,6 @@ from bertworks.tasks.heads import PositionHead
 from bertworks.tasks.inputs import TEXT
 from bertworks.tasks.tag_documents import (
     Ints,
-    SentenceContext,
     group_by_document,
     input_sequences_of,
     pack_sentences,
@@ -56,9 +55,9 @@ from bertworks.tasks.tag_documents import (
     tokenize_with_offsets,
     windows_of_range,
 )
+from bertworks.tasks.tag_examples import TagExample, TagFeatures, TagPrediction, tags_of
 from bertworks.tasks.tag_labels import (
     NUM_BINS,
-    EntitySpan,
     check_bio,
     decode_tags,
     format_entities,
@@ -71,73 +70,6 @@ from bertworks.tasks.tag_labels import (
 )
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class TagExample:
-    """Sentences, usually a whole document, with their tags, None if unknown, and the context around them."""
-
-    id: str
-    context: SentenceContext
-
-    @classmethod
-    def from_text(cls, text: str, name: str = "1", location: str = "the text") -> TagExample:
-        """Return the example of a plain text, split into words as files of spans are: at white space and punctuation,
-        an ideograph or punctuation mark being a word of its own."""
-        words, offsets = split_words(text)
-        sentence = Sentence(words=words, tags=None, text=text, offsets=offsets, document=0, location=location)
-        return cls(name, SentenceContext(sentence))
-
-    @property
-    def sentence(self) -> Sentence:
-        """All sentences as one."""
-        return self.context.sentence
-
-    @property
-    def location(self) -> str:
-        return self.sentence.location
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.sentence.text,)
-
-    @property
-    def examples(self) -> tuple[tuple[str, ...], ...]:
-        return tuple((sentence.text,) for sentence in self.context.sentences)
-
-    @property
-    def label(self) -> tuple[str, ...] | None:
-        return self.sentence.tags
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagFeatures(Features):
-    """Features of an example, and the indices of the words that are predicted, in order: (W,)."""
-
-    word_indices: Ints
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagPrediction:
-    """The words of an example with legal tags, its entities, and the logits of the predicted words.
-
-    `word_indices` are the indices of these, None if it is all of them: a truncated word is O and has no logits.
-    """
-
-    id: str
-    tags: tuple[str, ...]
-    spans: tuple[EntitySpan, ...]
-    words: tuple[str, ...] = ()
-    logits: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
-    word_indices: Ints | None = None
-
-    @property
-    def logit_word_indices(self) -> Ints:
-        return np.arange(len(self.logits)) if self.word_indices is None else self.word_indices
-
-    def to_dict(self) -> dict[str, Any]:
-        spans = [span.to_dict() for span in self.spans]
-        return {"id": self.id, "words": list(self.words), "tags": list(self.tags), "spans": spans}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +110,7 @@ class Tag:
         types: set[str] = set()
         num_sentences = 0
         for example in examples:
-            types |= {tag[2:] for sentence in example.context.sentences for tag in _tags(sentence) if tag != "O"}
+            types |= {tag[2:] for sentence in example.context.sentences for tag in tags_of(sentence) if tag != "O"}
             num_sentences += len(example.context.sentences)
         if not types:
             raise InputError(
@@ -259,7 +191,7 @@ class Tag:
         """Return the label id of each word."""
         sentences = example.context.sentences
         label_ids = [
-            label_id_of(tag, self.labels, sentence.location) for sentence in sentences for tag in _tags(sentence)
+            label_id_of(tag, self.labels, sentence.location) for sentence in sentences for tag in tags_of(sentence)
         ]
         return np.array(label_ids, dtype=np.int64)
 
@@ -313,7 +245,7 @@ class Tag:
                 example.context.sentences, pairwise(example.context.word_edges), strict=True
             ):
                 tags = prediction.tags[first:stop]
-                entities.add([tags], [_tags(sentence)])
+                entities.add([tags], [tags_of(sentence)])
                 if tags != sentence.tags:
                     mistake = _mistake(sentence, tags, confidences[first:stop], self.labels)
                     mistakes = worst_mistakes([*mistakes, mistake])
@@ -396,7 +328,7 @@ def _mistake(
     sentence: Sentence, predicted: tuple[str, ...], confidences: npt.NDArray[Any], labels: tuple[str, ...]
 ) -> Mistake:
     """Return the mistake of a sentence; its confidence is the highest among its wrong words."""
-    tags = _tags(sentence)
+    tags = tags_of(sentence)
     wrong = [index for index, tag in enumerate(tags) if tag != predicted[index]]
     return Mistake(
         confidence=float(confidences[wrong].max(initial=0.0)),
@@ -405,12 +337,6 @@ def _mistake(
         predicted=format_entities(sentence, predicted, labels),
         location=sentence.location,
     )
-
-
-def _tags(sentence: Sentence) -> tuple[str, ...]:
-    if sentence.tags is None:
-        raise InputError(f"{sentence.location}: there are no tags; give them, or name their column with --label")
-    return sentence.tags
 
 
 def _require_words(sentence: Sentence) -> Sentence:
