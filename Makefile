@@ -26,7 +26,7 @@ demo: $(VENV)/.core
 test: $(VENV)/.full
 	@command -v chromium > /dev/null || timeout 300 apt-get install -y -qq chromium fonts-noto-cjk > /dev/null 2>&1 \
 		|| echo "Chromium is not here and may not be installed: the tests of the page are skipped."
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.full
 	$(BIN)/ruff check .

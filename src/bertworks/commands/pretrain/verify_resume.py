@@ -11,11 +11,13 @@ import dataclasses
 import hashlib
 import json
 import multiprocessing
+import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -104,9 +106,14 @@ def shorten_recipe(recipe: PretrainRecipe, num_steps: int, num_kills: int) -> Pr
 
 @dataclass(slots=True)
 class DigestObserver:
-    """A StepObserver: batches and parameters in, one line of JSON with their digests per step out."""
+    """A StepObserver: batches and parameters in, one line of JSON with their digests per step out.
+
+    It kills its process `kill_delay` seconds after step `kill_step`, if there is one.
+    """
 
     path: Path
+    kill_step: int | None = None
+    kill_delay: float = 0.0
     batch_digest: str = ""
 
     def on_batches(self, batches: Sequence[Batch]) -> None:
@@ -118,6 +125,9 @@ class DigestObserver:
         line = json.dumps({"step": step, "batch": self.batch_digest, "tensors": digests})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"\n{line}")  # newline first: it also ends a line that a kill left incomplete
+        if self.kill_step is not None and step >= self.kill_step:
+            self.kill_step = None
+            threading.Timer(self.kill_delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
 
 def digest_of(value: Any) -> str:
@@ -145,14 +155,14 @@ class _Session:
         self._error_path = folder / f"{name}.error"
 
     @contextlib.contextmanager
-    def start_process(self) -> Iterator[BaseProcess]:
+    def _start_process(self, kill_step: int | None, kill_delay: float) -> Iterator[BaseProcess]:
         """Start a process that starts or resumes the run; the block's end kills it, and its error is raised here."""
         request = PretrainRequest(
             recipe=self.request.recipe,
             corpus=self.request.corpus,
             output=self.output,
             vocabulary=self.request.vocabulary,
-            observer=DigestObserver(self.digests),
+            observer=DigestObserver(self.digests, kill_step, kill_delay),
         )
         # A forkserver with torch preloaded: children start at once and inherit no threads.
         context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
@@ -169,20 +179,20 @@ class _Session:
             raise BertworksError(self._error_path.read_text(encoding="utf-8"))
 
     def finish(self) -> None:
-        with self.start_process() as process:
-            process.join()
-        if process.exitcode:
+        if exit_code := self.run():
             raise BertworksError(
-                f"a training process exited with code {process.exitcode}; -9 most likely means that memory ran out"
+                f"a training process exited with code {exit_code}; -9 most likely means that memory ran out"
             )
 
-    def read_steps(self, offset: int = 0) -> list[dict[str, Any]]:
-        """Return the digests written after the byte `offset`; lines that a kill left incomplete are skipped."""
-        if not self.digests.exists():
-            return []
-        with self.digests.open(encoding="utf-8") as file:
-            file.seek(offset)
-            return _parse_complete_lines(file.read())
+    def run(self, kill_step: int | None = None, kill_delay: float = 0.0) -> int:
+        """Run to the end, or until it is killed some seconds after step `kill_step`; return the exit code."""
+        with self._start_process(kill_step, kill_delay) as process:
+            process.join()
+        return cast(int, process.exitcode)
+
+    def last_step(self) -> int:
+        """Return the last step of which the digests are complete."""
+        return int(_parse_complete_lines(self.digests.read_text(encoding="utf-8"))[-1]["step"])
 
 
 def _run(request: PretrainRequest, error_file: Path) -> None:
@@ -199,16 +209,9 @@ def _kill(session: _Session, step_seconds: float, log: Callable[[str], None]) ->
     kill_steps = sorted(rng.sample(range(1, session.request.num_steps), session.request.num_kills))
     num_kills = 0
     for kill_step in kill_steps:
-        offset = session.digests.stat().st_size if session.digests.exists() else 0
-        with session.start_process() as process:
-            while process.is_alive() and not any(line["step"] >= kill_step for line in session.read_steps(offset)):
-                process.join(0.01)
-            process.join(rng.random() * step_seconds)
-            process.kill()
-            process.join()
-        if process.exitcode == -signal.SIGKILL:
+        if session.run(kill_step, rng.random() * step_seconds) == -signal.SIGKILL:
             num_kills += 1
-            log(f"killed after step {session.read_steps()[-1]['step']}")
+            log(f"killed after step {session.last_step()}")
     return num_kills
 
 
