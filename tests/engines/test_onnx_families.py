@@ -23,6 +23,7 @@ from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NAMES = ("weight", "bias")
+SETTINGS = {"ernie": {"use_task_id": True}, "modernbert": {"local_attention": 6}}
 MEMBERS = (*(name for name, family in ENCODERS.items() if getattr(family.build, "has_graph", False)), "bert causal")
 
 
@@ -34,8 +35,7 @@ def encoder(request: pytest.FixtureRequest) -> Encoder:
     config = family.config_from_preset("tiny", 40).resized(
         hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=96, max_length=16
     )
-    if name == "ernie":
-        config = config.resized(use_task_id=True)
+    config = config.resized(**SETTINGS.get(name, {}))
     encoder = family.build(config, None).eval()
     encoder.attention = attention or encoder.attention
     for parameter in encoder.parameters():

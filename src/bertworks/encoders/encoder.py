@@ -42,6 +42,7 @@ class Encoder(nn.Module):
     reads_characters           whether it reads the spelling of unknown words, rather than one embedding for all
     has_graph                  whether `engines.onnx_graph` covers its computation
     pooler_activation          the activation function after the pooler
+    pools_mean                 whether it pools the mean of all tokens, rather than one of them
     activation_checkpointing   keep only the inputs of layers and recompute the rest in the backward pass: less memory,
                                a third more time
     """
@@ -52,6 +53,7 @@ class Encoder(nn.Module):
     reads_characters: bool = False
     has_graph: bool = False
     pooler_activation: str = "tanh"
+    pools_mean: bool = False
     token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear

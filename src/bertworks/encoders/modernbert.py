@@ -34,9 +34,9 @@ from bertworks.encoders.dropout import dropout
 from bertworks.encoders.encoded import BatchLayout, Encoded, OutputPositions
 from bertworks.encoders.encoder import Encoder, init_truncated_normal, init_weights
 from bertworks.encoders.family import Family
+from bertworks.encoders.kernels import GatedGeluFeedForward
 from bertworks.encoders.layers import ACTIVATIONS, NO_SEEDS, DropoutSeeds, Layer, LayerConfig, LayerSeeds
 from bertworks.encoders.linear import apply_linear, can_fuse, fused_linear, use_custom_kernels
-from bertworks.encoders.kernels import GatedGeluFeedForward
 from bertworks.encoders.memory import ActivationBytes, transformer_activation_bytes
 from bertworks.encoders.rotary_attention import RotaryAttention, RotaryLayout, rotary_layout, rotation_angles
 from bertworks.errors import SettingsError, show_value
@@ -276,6 +276,7 @@ class ModernBert(Encoder):
     def __init__(self, config: ModernBertConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
         self.pooler_activation = config.classifier_activation
+        self.pools_mean = config.classifier_pooling == "mean"
         self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
         self.layers = nn.ModuleList(ModernBertLayer(config, index) for index in range(config.num_hidden_layers))
@@ -317,7 +318,7 @@ class ModernBert(Encoder):
 
         The mean of all tokens, if that is the pooling, is not computed where only some positions are requested.
         """
-        if self.config.classifier_pooling == "cls":
+        if not self.pools_mean:
             return super().forward_layers(hidden_states, layout, seeds, positions)
         if positions is not None and len(positions):
             return replace(super().forward_layers(hidden_states, layout, seeds, positions), pooled=None)

@@ -38,6 +38,7 @@ CLASSES = {
     "mpnet": "MPNetForMaskedLM",
     "electra": "ElectraForPreTraining",
     "deberta-v2": "DebertaV2ForMaskedLM",
+    "modernbert": "ModernBertForMaskedLM",
     "albert": "AlbertForPreTraining",
     "gpt": "OpenAIGPTLMHeadModel",
 }
