@@ -115,7 +115,7 @@ class GatedGeluFeedForward(torch.autograd.Function):
 
 
 class Rotate(torch.autograd.Function):
-    """Rotate the first `num_heads` heads of vectors (N, …) in place, by angles with these cosines and sines (N, 1, d/2).
+    """Rotate the first R heads of vectors (N, …) in place, by angles with these cosines and sines (N, 1, d / 2).
 
     Value i of the first half of a head and value i of its second half are the coordinates of a point in the plane.
     """
@@ -136,9 +136,7 @@ class Rotate(torch.autograd.Function):
         return rotate_in_place(grad_output.clone(), cosines, -sines, ctx.num_heads), None, None, None
 
 
-def rotate_in_place(
-    vectors: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, num_heads: int
-) -> torch.Tensor:
+def rotate_in_place(vectors: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, num_heads: int) -> torch.Tensor:
     """Rotate as `Rotate` does, without a gradient; computed in fp32."""
     first, second = vectors.view(len(vectors), -1, 2 * cosines.shape[-1])[:, :num_heads].chunk(2, -1)  # (N, R, d/2)
     is_half = vectors.itemsize < cosines.itemsize

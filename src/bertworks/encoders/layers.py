@@ -194,7 +194,7 @@ def attention_weights(queries: torch.Tensor, keys: torch.Tensor, mask: torch.Ten
 
 
 def mask_at(group: SequenceGroup, token_indices: torch.Tensor | None = None) -> torch.Tensor | None:
-    """Return (C or 1, 1, 1 or K or T, T): the mask of a group, or of some tokens of it, which are ordered by sequence."""
+    """Return (C or 1, 1, 1 or K or T, T): the mask of a group, or of some of its tokens, ordered by sequence."""
     mask = group.mask
     if mask is None or (group.reach is None and (token_indices is None or mask.shape[2] == 1)):
         return mask

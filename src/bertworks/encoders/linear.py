@@ -82,14 +82,14 @@ def cast_weight(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _pack(module: nn.Linear, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the weight of a linear layer in oneDNN's own format for this dtype, and its bias, if it has one."""
-    weight, bias = module.weight, _cast_bias(module.bias, dtype)
+    weight, bias = module.weight, module.bias
     if not torch.is_inference_mode_enabled() or not _can_cache(weight):
-        return cast_weight(weight, dtype), bias
-    key = (weight._version, None if module.bias is None else module.bias._version, dtype)
+        return cast_weight(weight, dtype), _cast_bias(bias, dtype)
+    key = (weight._version, None if bias is None else bias._version, dtype)
     packed: tuple[Any, torch.Tensor, torch.Tensor | None] | None = _packed_weights.get(weight)  # type: ignore[no-untyped-call]
     if packed is None or packed[0] != key:
         packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), _PACKING_BATCH_SIZE)
-        packed = (key, packed_weight, None if bias is None else bias.detach())
+        packed = (key, packed_weight, None if bias is None else bias.detach().to(dtype))
         _packed_weights[weight] = packed
     return packed[1], packed[2]
 
@@ -169,9 +169,8 @@ def apply_linear(values: torch.Tensor, module: nn.Linear, rows: slice | None = N
     torch copies the bias to the result and lets the matmul add to it, which costs two passes over memory. A compiled
     layer fuses the addition with whatever follows; the view keeps the compiler from undoing that.
     """
-    weight, bias = module.weight, module.bias
-    if rows is not None:
-        weight, bias = weight[rows], None if bias is None else bias[rows]
+    weight: torch.Tensor = module.weight if rows is None else module.weight[rows]
+    bias: torch.Tensor | None = module.bias if rows is None or module.bias is None else module.bias[rows]
     if torch.compiler.is_compiling():
         product = values @ weight.t()
         return product if bias is None else product[:, None].add(bias).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""ModernBERT: a Batch in, an Encoded out. Pre-norm layers with rotary positions, gated feed-forward networks, no biases.
+"""ModernBERT: a Batch in, an Encoded out. Pre-norm layers with rotary positions and gated networks, no biases.
 
 One layer in `global_attn_every_n_layers`, beginning with the first, has global attention, the others attend to
 local_attention // 2 positions to each side. All heads have the same transform, which is the pooler here: a norm of an
@@ -184,8 +184,9 @@ def _global_interval(layer_types: object) -> int:
 
 def _read_theta(parameters: object, kind: str) -> object:
     """Return the theta of a kind of layers in rope_parameters, None if they state none; refuse scaled positions."""
-    part = parameters.get(kind) if isinstance(parameters, dict) else None
-    if parameters is None or (isinstance(parameters, dict) and part is None and parameters.keys() <= _THETA_KEYS.keys()):
+    parts = {} if parameters is None else parameters
+    part = parts.get(kind) if isinstance(parts, dict) else None
+    if part is None and isinstance(parts, dict) and parts.keys() <= _THETA_KEYS.keys():
         return None
     if not isinstance(part, dict) or part.keys() - {"rope_type", "rope_theta"} or part.get("rope_type") != "default":
         raise SettingsError(
@@ -196,7 +197,7 @@ def _read_theta(parameters: object, kind: str) -> object:
 
 
 class ModernBertLayer(Layer):
-    """A pre-norm layer: attention and a gated feed-forward network, each with a norm before it and a residual connection.
+    """A pre-norm layer: attention and a gated feed-forward network, each after a norm and with a residual connection.
 
     The first layer has no norm before its attention: the embeddings are normalized. The last has one after all.
     """
@@ -287,7 +288,7 @@ class ModernBert(Encoder):
         std = config.initializer_range / math.sqrt(2.0 * config.num_hidden_layers)
         for name, module in self.named_modules():
             if name.endswith((".out", ".output")) or name == "pooler":
-                init_truncated_normal(module.weight, std, generator)  # type: ignore[arg-type]
+                init_truncated_normal(module.weight, std, generator)
 
     @property
     def embedding_dropout_prob(self) -> float:

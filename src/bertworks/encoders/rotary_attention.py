@@ -2,8 +2,8 @@
 
 Queries and keys are rotated by angles that grow with their position, so that a score depends on the distance of the two
 tokens. Positions are counted in each sequence, also where sequences are packed without padding. With local attention a
-token attends to `reach` positions to each side. Long sequences are then computed in blocks of `reach` queries, each with
-the keys of three blocks: time and memory grow with the length, not with its square.
+token attends to `reach` positions to each side. Long sequences are then computed in blocks of `reach` queries, each
+with the keys of three blocks: time and memory grow with the length, not with its square.
 
 N tokens, D hidden size, H heads, d = D / H. A group has C sequences of T positions, in n blocks of W.
 """
@@ -40,7 +40,7 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryLayout(BatchLayout):
-    """The layout of a batch with the rotation of its tokens, for global attention; `local` is that of local attention."""
+    """The layout of a batch with the rotation of its tokens, for global attention; `local` is for local attention."""
 
     rotation: Rotation
     local: RotaryLayout | None = None
@@ -100,9 +100,10 @@ class RotaryAttention(Attention):
             return super()._attend(query_key_value, group, seed)
         seed = seed if self.dropout_prob else None
         queries, keys, values = self._split_heads(query_key_value, group, 3)
-        blocks = (_split_blocks(queries, group.reach, 0), *(_split_blocks(x, group.reach, 1) for x in (keys, values)))
-        context = attend(*blocks, _block_mask(group), seed, self.dropout_prob)  # (C * n, H, W, d)
-        context = context.unflatten(0, (group.num_sequences, -1)).transpose(1, 2).flatten(2, 3)  # (C, H, n * W, d)
+        queries = _split_blocks(queries, group.reach, 0)
+        keys, values = (_split_blocks(part, group.reach, 1) for part in (keys, values))
+        context = attend(queries, keys, values, _block_mask(group), seed, self.dropout_prob)  # (C * n, H, W, d)
+        context = context.view(group.num_sequences, -1, *context.shape[1:]).transpose(1, 2).flatten(2, 3)
         return merge_heads(context[:, :, : group.length])
 
     def _project(self, x: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
@@ -137,7 +138,7 @@ def _split_blocks(values: torch.Tensor, size: int, num_neighbors: int) -> torch.
     num_blocks = -(-values.shape[2] // size)
     border = num_neighbors * size
     values = F.pad(values, (0, 0, border, num_blocks * size - values.shape[2] + border))
-    blocks = values.unflatten(2, (-1, size))  # (C, H, n + 2 * num_neighbors, W, d)
+    blocks = values.view(*values.shape[:2], -1, size, values.shape[3])  # (C, H, n + 2 * num_neighbors, W, d)
     parts = [blocks[:, :, first : first + num_blocks] for first in range(2 * num_neighbors + 1)]
     return torch.cat(parts, 3).transpose(1, 2).flatten(0, 1)
 

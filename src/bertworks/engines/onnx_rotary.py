@@ -1,4 +1,4 @@
-"""Rotary positions and local attention in an ONNX graph, as in `encoders.rotary_attention`: heads in, rotated heads out.
+"""Rotary positions and local attention in an ONNX graph, as in `encoders.rotary_attention`: heads in, rotated out.
 
 B sequences, T positions, H heads of d values.
 """
@@ -29,7 +29,7 @@ class RotaryInputs:
 def build_rotary_inputs(
     nodes: GraphNodes, state: Mapping[str, Floats], kind: str, positions: str, mask: str
 ) -> RotaryInputs:
-    """Add the inputs of the layers of a kind: "global" or "local"; the tables are for sequences of the maximal length."""
+    """Add the inputs of the layers of a kind: "global" or "local"; the tables are for the maximal length."""
     cosines, sines = (
         nodes.op("Gather", (nodes.weight(f"{kind}_{name}", state[f"{kind}_{name}"]), positions))
         for name in ("cosines", "sines")
