@@ -58,6 +58,7 @@ BENCHMARKS = {
     "time_to_loss": Benchmark("time_to_loss.py", (), (DATA,), needs_data=True),
     "finetuning": Benchmark("finetuning.py", ("--only", "speed"), (DATA,), needs_data=True),
     "inference": Benchmark("inference.py", ("--sentences", "1000"), (DATA,)),
+    "inference_family": Benchmark("inference.py", ("--family", "--sentences", "500"), (DATA,)),
     "serving": Benchmark("serving.py", ("--minutes", "0")),
     "preparation": Benchmark("preparation.py", (), (DATA,), needs_data=True, max_minutes=120),
     "sentences": Benchmark(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,7 +65,8 @@ class Member:
         config = self.config()
         objective = read_recipe(recipe_path(self.recipe), PretrainRecipe).objective
         heads = {"mlm": "mlm", "mlm-sop": "pretraining", "causal": "causal", "permutation": "permutation"}
-        keys = family_of(config.model_type).config_to_dict(config, [])
+        family = family_of(config.model_type)
+        keys = {**dict.fromkeys(family.special_ids, 0), **family.config_to_dict(config, [])}
         peer_config = transformers.AutoConfig.for_model(keys.pop("model_type"), **keys)
         model: torch.nn.Module = getattr(transformers, architecture_of(config, heads[objective]))(peer_config)
         return model
@@ -163,8 +165,8 @@ def with_next_token_targets(input_ids: torch.Tensor, **fields: Any) -> Batch:
     return make_batch(input_ids, positions=positions, targets=input_ids[:, 1:].flatten(), **fields)
 
 
-def mlm_batch(generator: torch.Generator) -> Batch:
-    input_ids, positions = random_ids(generator), random_positions(0.15, generator)
+def mlm_batch(generator: torch.Generator, mask_prob: float = 0.15) -> Batch:
+    input_ids, positions = random_ids(generator), random_positions(mask_prob, generator)
     targets = input_ids.flatten()[positions]
     input_ids.view(-1)[positions] = MASK_ID
     labels = {"nsp": torch.randint(0, 2, (BATCH_SIZE,), generator=generator)}
@@ -233,6 +235,7 @@ MEMBERS = {
         name: Member("roberta", mlm_batch, mlm_inputs, family=name)
         for name in ("xlm-roberta", "camembert", "ernie", "distilbert", "mpnet", "deberta-v2")
     },
+    "modernbert": Member("modernbert", partial(mlm_batch, mask_prob=0.3), mlm_inputs),
     "electra": Detector("electra", mlm_batch, mlm_inputs),
     "albert": Member("albert", mlm_batch, sop_inputs),
     "gpt": Member("gpt", causal_batch, causal_inputs),

@@ -19,6 +19,11 @@ MIN_COSINES.
     ratio_latency                 time of the fastest peer for one short text over ours, each in its fastest precision;
                                   ratio_latency_fp32 and so on: both in that precision
     peer_fp32, peer_latency, …    the name of that fastest peer
+
+    python benchmarks/inference.py [DATA_FOLDER] --family [--members roberta,modernbert,…] [--size small]
+
+measures encoders of other families against transformers', in the same precision (`inference_family.py`):
+tokens_per_second_fp32_NAME, tokens_per_second_fp32_peer_NAME and ratio_fp32_NAME, and so on.
 """
 
 from __future__ import annotations
@@ -44,6 +49,8 @@ from children import Child
 from hardware import matmul_throughput, native_precisions
 from inference_batches import HIDDEN_SIZE, MAX_LENGTH, Encode, make_tokenizer
 from inference_engines import ENGINES
+from inference_family import MEMBERS, make_sequences, measure_family
+from inference_family import child as family_child
 from timing import print_results, seconds_of, show_progress
 
 SHORT_TEXT = "Where is the nearest railway station?"
@@ -249,22 +256,39 @@ def main() -> None:
     parser.add_argument(
         "data", type=Path, nargs="?", help="folder with glue/ and wikitext-2/; default: the built-in corpus"
     )
-    parser.add_argument("--precisions", default=",".join([*native_precisions(), "int8"]))
+    parser.add_argument("--precisions", help="default: fp32, bf16 where it is native, and int8 (not with --family)")
+    parser.add_argument("--family", action="store_true", help="measure encoders of other families")
+    parser.add_argument("--members", default=",".join(MEMBERS))
+    parser.add_argument("--size", default="small", help="of the encoders of other families")
     parser.add_argument("--sentences", type=int, default=1_500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", choices=list(ENGINES), help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=["ours", "peer"], help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options.child, options.work)
         return
+    if options.side:
+        family_child(options.side, options.members, options.size, options.precisions, options.work)
+        return
+    default_precisions = native_precisions() if options.family else [*native_precisions(), "int8"]
+    precisions = options.precisions.split(",") if options.precisions else default_precisions
     source = real_texts(options.data) if options.data else built_in_texts()
+    if options.family:
+        with tempfile.TemporaryDirectory() as folder:
+            sequences = make_sequences(itertools.islice(source, options.sentences))
+            (Path(folder) / "sequences.json").write_text(json.dumps(sequences), encoding="utf-8")
+            members = options.members.split(",")
+            results = measure_family(members, options.size, precisions, options.rounds, Path(folder))
+        print_results(results, options.json)
+        return
     tokenize = make_tokenizer()
     # Longer texts are truncated by some engines and split into windows by ours, so they are left out.
     texts = itertools.islice((text for text in source if len(tokenize([text])[0]) <= MAX_LENGTH), options.sentences)
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(list(texts), options.precisions.split(","), options.rounds, Path(folder))
+        results = measure(list(texts), precisions, options.rounds, Path(folder))
     print_results(results, options.json)
 
 

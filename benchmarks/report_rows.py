@@ -71,6 +71,17 @@ def family(results: dict[str, Any]) -> Rows:
         )
 
 
+def inference_family(results: dict[str, Any]) -> Rows:
+    for key in (key for key in results if key.startswith("ratio_")):
+        precision, _, name = key.removeprefix("ratio_").partition("_")
+        yield Row(
+            f"encode with {name}, {precision}",
+            f"{results[f'tokens_per_second_{precision}_{name}']:,.0f} tokens/s",
+            f"transformers {results[f'tokens_per_second_{precision}_peer_{name}']:,.0f} tokens/s",
+            results[key],
+        )
+
+
 def finetuning(results: dict[str, Any]) -> Rows:
     for name, title in (("mrpc", "MRPC"), ("sst2", "SST-2")):
         if f"ratio_{name}" in results:
@@ -209,6 +220,7 @@ def sharing(results: list[dict[str, Any]]) -> Rows:
 # In the order of the page.
 ROWS: dict[str, Callable[[Any], Rows]] = {
     "pretraining": pretraining, "family": family, "time_to_loss": time_to_loss, "finetuning": finetuning,
+    "inference_family": inference_family,
     "inference": inference, "serving": serving, "preparation": preparation, "sentences": sentences,
     "word_vectors": word_vectors, "scale": scale, "sharing": sharing,
 }  # fmt: skip

@@ -23,11 +23,16 @@ LENGTHS = {"full": (9, 9), "nearly full": (20, 19, 20), "ragged": (17, 3, 3, 1, 
 LSTMS = ("elmo", "awd-lstm")
 TOKEN_TYPES = [name for name, family in ENCODERS.items() if family.has_token_types]
 # Settings without which a part of the family would not be tested, and keys that transformers' configs do not have.
-SETTINGS = {"ernie": {"use_task_id": True}, "deberta-v2": {"position_buckets": 8}}
+SETTINGS = {
+    "ernie": {"use_task_id": True},
+    "deberta-v2": {"position_buckets": 8},
+    "modernbert": {"local_attention": 6},
+}
 OWN_KEYS = {
     "xlnet": {"n_positions"},
     "electra": {"generator_size"},
     "deberta-v2": {"position_buckets", "share_att_key", "norm_rel_ebd"},
+    "modernbert": {"global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"},  # read, not written
 }
 
 
@@ -220,7 +225,7 @@ def test_layer_depths_are_embeddings_layers_and_pooler(encoder: Encoder):
             index = int(name.split(".")[1])
             assert depth == (num_layers if index == len(encoder.layers) - 1 else index + 1)
         else:
-            assert depth == (num_layers + 1 if name.startswith("pooler.") else 0)
+            assert depth == (num_layers + 1 if name.startswith("pooler") else 0)
 
 
 def test_only_lstms_and_static_vectors_have_no_counterpart_in_transformers():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from bertworks.encoders.kernels import DropoutAttention, GeluFeedForward
+from bertworks.encoders.kernels import DropoutAttention, GatedGeluFeedForward, GeluFeedForward, Rotate
 
 
 def random_doubles(*shape: int, seed: int) -> torch.Tensor:
@@ -47,6 +47,32 @@ def test_the_feed_forward_network_equals_plain_torch():
     torch.testing.assert_close(
         GeluFeedForward.apply(values, intermediate_weight, intermediate_bias, output_weight, output_bias), plain
     )
+
+
+def test_the_gated_feed_forward_network_equals_plain_torch_and_its_gradients_are_correct():
+    arguments = tuple(random_doubles(*shape, seed=seed) for seed, shape in enumerate([(6, 8), (24, 8), (8, 12)]))
+    values, intermediate_weight, output_weight = arguments
+    inputs, gates = F.linear(values, intermediate_weight).chunk(2, -1)
+    torch.testing.assert_close(GatedGeluFeedForward.apply(*arguments), F.linear(F.gelu(inputs) * gates, output_weight))
+    assert torch.autograd.gradcheck(GatedGeluFeedForward.apply, arguments)
+
+
+def test_the_gated_feed_forward_network_saves_its_intermediate_values_once():
+    arguments = [random_doubles(*shape, seed=seed) for seed, shape in enumerate([(60, 8), (24, 8), (8, 12)])]
+    saved = saved_bytes(lambda: GatedGeluFeedForward.apply(*arguments))
+    assert saved == 8 * (60 * 8 + 24 * 8 + 8 * 12 + 60 * 24)  # its inputs, and a and b together
+
+
+def test_two_of_three_heads_are_rotated():
+    angles = torch.tensor([[0.3], [-2.0]], dtype=torch.double)
+    cosines, sines = angles.cos()[:, None], angles.sin()[:, None]
+    vectors = torch.tensor([[1.0, 0.0, 0.0, 2.0, 5.0, 6.0]] * 2, dtype=torch.double)
+    rotated = Rotate.apply(vectors.clone(), cosines, sines, 2)
+    for row, angle in zip(rotated, angles[:, 0], strict=True):
+        expected = [angle.cos(), angle.sin(), -2 * angle.sin(), 2 * angle.cos(), 5.0, 6.0]
+        torch.testing.assert_close(row, torch.tensor(expected, dtype=torch.double))
+    vectors = random_doubles(2, 6, seed=0)
+    assert torch.autograd.gradcheck(lambda values: Rotate.apply(values * 1.0, cosines, sines, 2), (vectors,))
 
 
 def test_gradients_of_attention_are_correct_with_a_mask_a_bias_and_dropout():

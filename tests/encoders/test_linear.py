@@ -39,6 +39,22 @@ def test_values_and_gradients_equal_plain_torch(rows: slice | None, count: int):
         torch.testing.assert_close(apply_linear(values, module, rows), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("rows", [None, slice(16)], ids=["all", "first"])
+def test_a_linear_layer_may_have_no_bias(rows: slice | None):
+    torch.manual_seed(0)
+    module, values, residual = nn.Linear(24, 40, bias=False), torch.randn(7, 24), torch.randn(7, 40)
+    expected = values @ module.weight[slice(None) if rows is None else rows].t()
+    result = apply_linear(values, module, rows)
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
+    grads = [torch.autograd.grad(output.square().sum(), module.weight)[0] for output in (result, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-4)
+    with torch.inference_mode():
+        torch.testing.assert_close(apply_linear(values, module, rows), expected.detach(), rtol=1e-5, atol=1e-6)
+        added = linear.fused_linear(values, module, residual)
+        torch.testing.assert_close(added, (values @ module.weight.t()).detach() + residual, rtol=1e-5, atol=1e-6)
+
+
 def test_double_precision_is_kept():
     module, values = nn.Linear(3, 2).double(), torch.randn(4, 3, dtype=torch.float64)
     assert (apply_linear(values, module) - (values @ module.weight.t() + module.bias)).abs().max() < 1e-12

@@ -23,6 +23,7 @@ from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NAMES = ("weight", "bias")
+SETTINGS = {"ernie": {"use_task_id": True}, "modernbert": {"local_attention": 6}}
 MEMBERS = (*(name for name, family in ENCODERS.items() if getattr(family.build, "has_graph", False)), "bert causal")
 
 
@@ -34,8 +35,7 @@ def encoder(request: pytest.FixtureRequest) -> Encoder:
     config = family.config_from_preset("tiny", 40).resized(
         hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=96, max_length=16
     )
-    if name == "ernie":
-        config = config.resized(use_task_id=True)
+    config = config.resized(**SETTINGS.get(name, {}))
     encoder = family.build(config, None).eval()
     encoder.attention = attention or encoder.attention
     for parameter in encoder.parameters():
@@ -64,6 +64,18 @@ def test_a_graph_has_the_outputs_of_the_encoder(encoder: Encoder):
     onnx.checker.check_model(graph, full_check=True)
     assert_same_outputs(encoder, OnnxRuntime(graph.SerializeToString(), b""))
     assert_same_outputs(encoder, OpenvinoRuntime.from_encoder(encoder, None, True))
+
+
+def test_a_modernbert_graph_pools_the_mean_and_is_finite_without_a_token():
+    config = family_of("modernbert").config_from_preset("tiny", 40)
+    config = config.resized(hidden_size=24, num_attention_heads=3, max_length=16, classifier_pooling="mean")
+    encoder = randomize_weights(family_of("modernbert").build(config.resized(local_attention=2), None))
+    for runtime in (OnnxRuntime.from_encoder(encoder, None, True), OpenvinoRuntime.from_encoder(encoder, None, True)):
+        assert_same_outputs(encoder, runtime)
+        input_ids = np.ones((2, 9), np.int64)
+        mask = np.array([[1] * 3 + [0] * 6, [0] * 9])
+        outputs = runtime.run((input_ids, mask, np.zeros_like(input_ids)), ("last_hidden_state", "pooler_output"))
+        assert all(np.isfinite(values).all() for values in outputs)
 
 
 def test_a_shared_layer_has_one_set_of_weights():

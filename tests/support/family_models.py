@@ -54,6 +54,7 @@ MEMBERS = {
     "mpnet": Member("mpnet", "byte-bpe", 320, "mlm"),
     "electra": Member("electra", "wordpiece", 60, "rtd"),
     "deberta-v2": Member("deberta-v2", "unigram", 40, "mlm"),
+    "modernbert": Member("modernbert", "byte-bpe", 320, "mlm"),
     "albert": Member("albert", "unigram", 40, "mlm-sop", MaskSettings(whole_words=True, max_ngram=3)),
     "gpt": Member("openai-gpt", "bpe", 60, "causal"),
 }

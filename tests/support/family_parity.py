@@ -16,7 +16,11 @@ from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_
 from bertworks.models.weights import Weights, normalize_names, wrap_tensors
 
 # Settings without which a part of a family would not be tested.
-SETTINGS: dict[str, dict[str, Any]] = {"ernie": {"use_task_id": True}, "deberta-v2": {"position_buckets": 8}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ernie": {"use_task_id": True},
+    "deberta-v2": {"position_buckets": 8},
+    "modernbert": {"local_attention": 6},
+}
 NOT_IN_TRANSFORMERS = ("elmo", "awd-lstm", "static")
 
 

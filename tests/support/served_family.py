@@ -39,6 +39,7 @@ PRETRAINING = {
     "mpnet": Pretraining("byte-bpe", vocab_size=300),
     "electra": Pretraining(objective="rtd"),
     "deberta-v2": Pretraining("unigram"),
+    "modernbert": Pretraining("byte-bpe", vocab_size=300),
     "albert": Pretraining("unigram", "mlm-sop"),
     "openai-gpt": Pretraining("bpe", "causal"),
     "xlnet": Pretraining("unigram", "permutation"),
@@ -46,6 +47,8 @@ PRETRAINING = {
     "awd-lstm": Pretraining(objective="causal-stream"),
 }
 FAMILIES = [family for family in ENCODERS if family in PRETRAINING]
+# Settings without which a part of a family would not be tested.
+SETTINGS: dict[str, dict[str, int]] = {"ernie": {"use_task_id": True}, "modernbert": {"local_attention": 6}}
 LSTM_FAMILIES = ("elmo", "awd-lstm")
 
 
@@ -62,8 +65,7 @@ def random_encoder(family_name: str, tokenizer: Tokenizer) -> Encoder:
     sizes = {"hidden_size": 24, "intermediate_size": 96, "max_length": 32}
     if family_name not in LSTM_FAMILIES:
         sizes["num_attention_heads"] = 3
-    if family_name == "ernie":
-        sizes["use_task_id"] = True
+    sizes |= SETTINGS.get(family_name, {})
     config = family.config_from_preset("tiny", tokenizer.vocab_size).resized(**sizes)
     config = config.with_pad_token_id(tokenizer.specials.pad)
     generator = torch.Generator().manual_seed(7)

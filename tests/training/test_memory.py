@@ -126,6 +126,7 @@ def test_the_estimate_of_a_step_is_close_to_its_measured_memory(
         ("mpnet", "mlm"),
         ("electra", "rtd"),
         ("deberta-v2", "mlm"),
+        ("modernbert", "mlm"),
         ("albert", "mlm-sop"),
         ("openai-gpt", "causal"),
         ("xlnet", "permutation"),

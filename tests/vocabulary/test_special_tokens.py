@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import transformers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertworks.encoders.families import family_of
 from bertworks.sampling.example import assemble
@@ -96,10 +98,33 @@ FAMILY_TOKENIZERS = {
     "mpnet": lambda: transformers.MPNetTokenizer(
         vocab=number([*"<s> <pad> </s> <unk> [PAD] [UNK] [CLS] [SEP] [MASK]".split(), *WORDPIECES, "<mask>"])
     ),
+    "modernbert": lambda: neox_tokenizer(),
     "distilbert": lambda: transformers.DistilBertTokenizer(
         vocab=number([*"[PAD] [UNK] [CLS] [SEP] [MASK]".split(), *WORDPIECES])
     ),
 }
+
+
+def neox_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """Byte-level BPE of GPT-NeoX with BERT's special tokens behind it, and runs of spaces as added tokens."""
+    vocabulary = number([*sorted(pre_tokenizers.ByteLevel.alphabet()), "ab", "Ġh", "Ġab"])
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [("a", "b"), ("Ġ", "h"), ("Ġ", "ab")]))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|padding|>", "<|endoftext|>"])
+    backend.add_tokens([tokenizers.AddedToken(" " * 4, normalized=True), tokenizers.AddedToken("  ", normalized=True)])
+    backend.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", tokenizers.AddedToken("[MASK]", lstrip=True)])
+    backend.add_tokens(["[unused0]"])
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    names = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "cls", "sep", "pad", "mask")}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_input_names=["input_ids", "attention_mask"], **names
+    )
 
 
 def number(tokens: list[str]) -> dict[str, int]:
@@ -123,7 +148,8 @@ def test_tokenizers_of_families_equal_transformers_before_and_after_saving(
     names = ("pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
     assert [getattr(ours.specials, role) for role in roles] == [getattr(theirs, name) for name in names]
     mask = theirs.mask_token
-    for texts in (("ab cd",), ("ab cd.", "h ab"), ("", "a"), (f"ab {mask} cd",), (f"{mask} {mask}.", f"a{mask}")):
+    texts_with_masks = (f"ab {mask} cd",), (f"{mask} {mask}.", f"a{mask}")
+    for texts in (("ab cd",), ("ab cd.", "h ab"), ("", "a"), ("ab      h  d", "ä e\u0301"), *texts_with_masks):
         encoding = ours.encode(*texts, parse_masks=True)
         for other in (theirs, reloaded):
             expected = other(*texts)

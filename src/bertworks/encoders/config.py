@@ -6,6 +6,7 @@ families reads the properties of `EncoderConfig`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, asdict, fields, replace
 from types import NoneType
@@ -38,6 +39,8 @@ SUPPORTED_VALUES: dict[str, Any] = {
 # Metadata of a field whose key may be missing in a config.json, and of one that may be 0.
 OPTIONAL = {"optional": True}
 OPTIONAL_OR_ZERO = {"optional": True, "minimum": 0}
+# Metadata of a number that may be 1 or more.
+ABOVE_ZERO = {"above_zero": True}
 # What a mistyped or hostile file can make us build is bounded: published models are far below these sizes.
 MAX_LAYERS = 1_000
 MAX_POSITIONS = 2**17
@@ -120,6 +123,11 @@ class EncoderConfig(Protocol):
         return self.layer_config.layer_norm_eps
 
     @property
+    def has_mlm_transform(self) -> bool:
+        """Whether the masked LM head has a transform of its own; otherwise the pooler comes before every head."""
+        return True
+
+    @property
     def feed_forward_size(self) -> int:
         """The size of the largest part of a layer, for cost estimates."""
         return self.layer_config.intermediate_size
@@ -158,6 +166,11 @@ class EncoderConfig(Protocol):
             check_size(key, value, minimums[key])
         return replace(self, **values)  # type: ignore[type-var]
 
+    @classmethod
+    def normalize(cls, config_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a config.json with the keys of this class, where a family has been written with others."""
+        return config_dict
+
     def check_supported(self, config_dict: Mapping[str, Any]) -> None:
         """Refuse values of a config.json that are not implemented."""
         for key, value in {**self.supported_values, **self.required_values}.items():
@@ -176,7 +189,7 @@ C = TypeVar("C", bound=EncoderConfig)
 
 def config_from_dict(config_class: type[C], config_dict: Mapping[str, Any]) -> C:
     """Return the config that a config.json states; refuse values that are invalid or not implemented."""
-    hints = get_type_hints(config_class)
+    hints, config_dict = get_type_hints(config_class), config_class.normalize(config_dict)
     values = {field.name: _read_value(field, hints[field.name], config_dict) for field in fields(config_class)}  # type: ignore[arg-type]
     config = config_class(**values)
     config.check_supported(config_dict)
@@ -224,8 +237,12 @@ def _read_value(field: Field[Any], hint: Any, config_dict: Mapping[str, Any]) ->
         return None
     if isinstance(value, list) and get_origin(kinds[0]) is tuple:
         return _to_tuples(value)
-    if not _is_valid(value, kinds[0], field.metadata.get("minimum", 1)):
+    if field.metadata.get("above_zero"):
+        is_valid, expected = _is_above_zero(value), "a number above 0"
+    else:
+        is_valid = _is_valid(value, kinds[0], field.metadata.get("minimum", 1))
         expected = _EXPECTED.get(kinds[0], "a list")
+    if not is_valid:
         raise SettingsError(
             f"{field.name} should be {expected}, but is {show_value(value)}; use the model's own config.json"
         )
@@ -239,6 +256,10 @@ _EXPECTED = {
     str: "a string",
     bool: "true or false",
 }
+
+
+def _is_above_zero(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _is_valid(value: object, kind: Any, minimum: int) -> bool:

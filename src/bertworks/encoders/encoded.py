@@ -22,6 +22,9 @@ class SequenceGroup:
     `start` is the index of the first token. Two terms are added to the attention scores: `mask` (num_sequences, 1, 1 or
     length, length), which is None where all tokens attend to all, and `bias` (1, heads, length, length), which encoders
     with relative positions learn.
+
+    With local attention a token attends to few positions to each side. `reach` is their number in long sequences,
+    which have a mask and are computed in blocks; in shorter ones it is part of the mask.
     """
 
     start: int
@@ -29,6 +32,7 @@ class SequenceGroup:
     length: int
     mask: torch.Tensor | None = None
     bias: torch.Tensor | None = field(default=None, kw_only=True)
+    reach: int | None = field(default=None, kw_only=True)
 
     @property
     def tokens(self) -> slice:
@@ -307,6 +311,18 @@ def create_attention_mask(batch: Batch, attention: str | torch.Tensor) -> torch.
         is_allowed = (mask & is_token[:, None, :]) | torch.eye(length, dtype=torch.bool, device=positions.device)
         is_allowed = is_allowed[:, None]
     return torch.zeros(is_allowed.shape, device=positions.device).masked_fill_(~is_allowed, float("-inf"))
+
+
+def create_local_mask(
+    mask: torch.Tensor, query_positions: torch.Tensor, key_positions: torch.Tensor, reach: int
+) -> torch.Tensor:
+    """Return an additive mask that also leaves out keys more than `reach` positions from the query; all broadcast.
+
+    A position that may attend to nothing (in padding) attends to itself.
+    """
+    distances = (query_positions - key_positions).abs()
+    is_allowed = ((distances <= reach) & (mask == 0)) | (distances == 0)
+    return torch.zeros(is_allowed.shape, device=mask.device).masked_fill_(~is_allowed, float("-inf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ class Encoder(nn.Module):
     reads_characters           whether it reads the spelling of unknown words, rather than one embedding for all
     has_graph                  whether `engines.onnx_graph` covers its computation
     pooler_activation          the activation function after the pooler
+    pools_mean                 whether it pools the mean of all tokens, rather than one of them
     activation_checkpointing   keep only the inputs of layers and recompute the rest in the backward pass: less memory,
                                a third more time
     """
@@ -52,6 +53,7 @@ class Encoder(nn.Module):
     reads_characters: bool = False
     has_graph: bool = False
     pooler_activation: str = "tanh"
+    pools_mean: bool = False
     token_embeddings: nn.Embedding
     layers: nn.ModuleList
     pooler: nn.Linear
@@ -198,7 +200,7 @@ class Encoder(nn.Module):
         layout = self.create_layout(batch)
         hidden_states = self.forward_layers(self.embed(batch, layout), layout).hidden_states
         for index in layer_indices:
-            yield self.layer_sequence[index].attention.attention_weights(hidden_states[index], layout)
+            yield self.layer_sequence[index].attention_weights(hidden_states[index], layout)
 
     @property
     def max_cached_length(self) -> float:
@@ -232,6 +234,10 @@ class Encoder(nn.Module):
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return the pooled output (B, D) from the last layer at the pooled positions (B, D)."""
         return ACTIVATIONS[self.pooler_activation](self.pooler(vectors).to(vectors.dtype))
+
+    def transform_for_head(self, encoded: Encoded) -> Encoded:
+        """Return what heads for tokens read: the output itself, unless all heads of the family share a transform."""
+        return encoded
 
     def embedding_components(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the embeddings that are summed for one sequence (T,), each (T, E), by name."""

@@ -1,4 +1,4 @@
-"""Attention and the feed-forward network as autograd functions that save fewer tensors: tensors in, tensors out.
+"""Attention and feed-forward networks as autograd functions that save fewer tensors: tensors in, tensors out.
 
 Plain autograd saves the intermediate values of the feed-forward network twice (before and after the activation) and
 the attention scores three times. Here the activation is recomputed in the backward pass, which takes a hundredth of
@@ -8,7 +8,7 @@ dropout; queries, keys and values are made contiguous by one copy instead of six
 They compute in autocast's dtype, or that of their input: in bf16, matmuls, softmax and activation
 accumulate in fp32, and what is saved takes half the memory. Gradients have the dtype of what they belong to.
 
-N tokens, D hidden size, I intermediate size, C sequences of T positions, H heads, d = D / H.
+N tokens, D hidden size, I intermediate size, C sequences of T positions, H heads, d = D / H, R rotated heads.
 """
 
 from __future__ import annotations
@@ -77,6 +77,74 @@ class GeluFeedForward(torch.autograd.Function):
             grad_output_weight,
             grad_output.sum(0).to(dtype),
         )
+
+
+class GatedGeluFeedForward(torch.autograd.Function):
+    """output(gelu(a) * b), where the intermediate values are a and b (N, I each); saves these only. No biases."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: torch.Tensor, intermediate_weight: torch.Tensor, output_weight: torch.Tensor
+    ) -> torch.Tensor:
+        dtype = compute_dtype(values)
+        ctx.values_dtype, ctx.weight_dtype = values.dtype, output_weight.dtype
+        values = values.to(dtype)
+        intermediate_weight, output_weight = (cast_weight(w, dtype) for w in (intermediate_weight, output_weight))
+        intermediate = linear(values, intermediate_weight)  # (N, 2I)
+        ctx.save_for_backward(values, intermediate_weight, output_weight, intermediate)
+        inputs, gates = intermediate.chunk(2, -1)
+        return linear(F.gelu(inputs).mul_(gates), output_weight)  # (N, D)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        values, intermediate_weight, output_weight, intermediate = ctx.saved_tensors
+        inputs, gates = intermediate.chunk(2, -1)
+        activated = F.gelu(inputs)
+        grad_output_weight = (grad_output.t() @ (activated * gates)).to(ctx.weight_dtype)
+        grad_gated = linear(grad_output, output_weight.t())  # (N, I)
+        grad_intermediate = torch.empty_like(intermediate)
+        grad_inputs, grad_gates = grad_intermediate.chunk(2, -1)
+        torch.mul(grad_gated, activated, out=grad_gates)
+        grad_inputs.copy_(torch.ops.aten.gelu_backward(grad_gated.mul_(gates), inputs))
+        return (
+            linear(grad_intermediate, intermediate_weight.t()).to(ctx.values_dtype),
+            (grad_intermediate.t() @ values).to(ctx.weight_dtype),
+            grad_output_weight,
+        )
+
+
+class Rotate(torch.autograd.Function):
+    """Rotate the first R heads of vectors (N, …) in place, by angles with these cosines and sines (N, 1, d / 2).
+
+    Value i of the first half of a head and value i of its second half are the coordinates of a point in the plane.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, vectors: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, num_heads: int
+    ) -> torch.Tensor:
+        ctx.save_for_backward(cosines, sines)
+        ctx.num_heads = num_heads
+        ctx.mark_dirty(vectors)
+        return rotate_in_place(vectors, cosines, sines, num_heads)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        cosines, sines = ctx.saved_tensors
+        return rotate_in_place(grad_output.clone(), cosines, -sines, ctx.num_heads), None, None, None
+
+
+def rotate_in_place(vectors: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """Rotate as `Rotate` does, without a gradient; computed in fp32."""
+    first, second = vectors.view(len(vectors), -1, 2 * cosines.shape[-1])[:, :num_heads].chunk(2, -1)  # (N, R, d/2)
+    is_half = vectors.itemsize < cosines.itemsize
+    x, y = (first.float(), second.float()) if is_half else (first, second)
+    rotated = (x * cosines).addcmul_(y, sines, value=-1), (y * cosines).addcmul_(x, sines)
+    first.copy_(rotated[0])
+    second.copy_(rotated[1])
+    return vectors
 
 
 class DropoutAttention(torch.autograd.Function):

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders.dropout import dropout, dropout_mask
-from bertworks.encoders.encoded import BatchLayout, OutputPositions, SequenceGroup
+from bertworks.encoders.encoded import BatchLayout, OutputPositions, SequenceGroup, create_local_mask
 from bertworks.encoders.kernels import DropoutAttention, GeluFeedForward, softmax
 from bertworks.encoders.linear import apply_linear, can_fuse, fused_linear, use_custom_kernels
 
@@ -68,16 +68,16 @@ class LayerConfig:
 class Attention(nn.Module):
     """Multi-head self-attention. One matrix gives queries, keys and values; the caller applies the projection `out`."""
 
-    def __init__(self, hidden_size: int, num_heads: int, dropout_prob: float) -> None:
+    def __init__(self, hidden_size: int, num_heads: int, dropout_prob: float, bias: bool = True) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.dropout_prob = dropout_prob
-        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
-        self.out = nn.Linear(hidden_size, hidden_size)
+        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=bias)
+        self.out = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def forward(self, x: torch.Tensor, layout: BatchLayout, seed: torch.Tensor | None) -> torch.Tensor:
         """Return the context vectors (N, D) of all tokens (N, D), before the projection `out`."""
-        query_key_value = apply_linear(x, self.query_key_value)  # (N, 3D)
+        query_key_value = self._project(x, layout)  # (N, 3D)
         padding = layout.padding
         if padding is not None and query_key_value.dtype == torch.bfloat16:
             padded = query_key_value.index_select(0, padding.index)  # (R, 3D)
@@ -107,8 +107,8 @@ class Attention(nn.Module):
     ) -> torch.Tensor:
         """Return the context vectors (M, D) of the tokens whose output is needed; they attend to all tokens (N, D)."""
         hidden_size = x.shape[1]
-        queries = apply_linear(x[outputs.padded_indices], self.query_key_value, slice(hidden_size))
-        key_value = apply_linear(x, self.query_key_value, slice(hidden_size, None))  # (N, 2D)
+        queries = self._project_queries(x, layout, outputs.padded_indices)
+        key_value = self._project_keys_values(x, layout)  # (N, 2D)
         contexts, start = [], 0
         for group, count in zip(layout.groups, outputs.counts, strict=True):
             span = slice(start, start := start + group.num_sequences * count)
@@ -123,7 +123,7 @@ class Attention(nn.Module):
     def attention_weights(self, x: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
         """Return the attention weights (C, H, T, T) of tokens (N, D) that are one group."""
         (group,) = layout.groups
-        queries, keys, _ = self._split_heads(apply_linear(x, self.query_key_value), group, 3)
+        queries, keys, _ = self._split_heads(self._project(x, layout), group, 3)
         return attention_weights(queries, keys, score_terms(group))
 
     def forward_with_cache(
@@ -131,11 +131,23 @@ class Attention(nn.Module):
     ) -> tuple[torch.Tensor, KeyValueCache]:
         """Return the context vectors (N, D) of tokens that also attend to the cache, and the extended cache."""
         (group,) = layout.groups
-        queries, keys, values = self._split_heads(apply_linear(x, self.query_key_value), group, 3)
+        queries, keys, values = self._split_heads(self._project(x, layout), group, 3)
         if cache is not None:
             keys, values = torch.cat([cache[0], keys], 2), torch.cat([cache[1], values], 2)
         context = attend(queries, keys, values, group.mask, None, self.dropout_prob)
         return merge_heads(context), (keys, values)
+
+    def _project(self, x: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
+        """Return (N, 3D): queries, keys and values of all tokens."""
+        return apply_linear(x, self.query_key_value)
+
+    def _project_queries(self, x: torch.Tensor, layout: BatchLayout, token_indices: torch.Tensor) -> torch.Tensor:
+        """Return (R, D): the queries of some tokens."""
+        return apply_linear(x[token_indices], self.query_key_value, slice(x.shape[1]))
+
+    def _project_keys_values(self, x: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
+        """Return (N, 2D): keys and values of all tokens."""
+        return apply_linear(x, self.query_key_value, slice(x.shape[1], None))
 
     def _split_heads(self, projected: torch.Tensor, group: SequenceGroup, count: int) -> torch.Tensor:
         """Return `count` tensors (C, H, T, d) from (C * T, count * D)."""
@@ -181,24 +193,33 @@ def attention_weights(queries: torch.Tensor, keys: torch.Tensor, mask: torch.Ten
     return softmax(scores if mask is None else scores + mask.to(scores.dtype))
 
 
-def mask_at(group: SequenceGroup, token_indices: torch.Tensor) -> torch.Tensor | None:
-    """Return (C, 1, 1 or K, T): the mask of some tokens of a group, which are ordered by sequence."""
-    if group.mask is None or group.mask.shape[2] == 1:
-        return group.mask
-    positions = (token_indices - group.start).view(group.num_sequences, -1) % group.length  # (C, K)
-    sequences = torch.arange(group.num_sequences, device=positions.device)[:, None]
-    return group.mask[sequences, 0, positions][:, None]
+def mask_at(group: SequenceGroup, token_indices: torch.Tensor | None = None) -> torch.Tensor | None:
+    """Return (C or 1, 1, 1 or K or T, T): the mask of a group, or of some of its tokens, ordered by sequence."""
+    mask = group.mask
+    if mask is None or (group.reach is None and (token_indices is None or mask.shape[2] == 1)):
+        return mask
+    if group.reach is not None:
+        keys = torch.arange(group.length, device=mask.device)
+        queries = keys[None] if token_indices is None else _positions_of(group, token_indices)
+        return create_local_mask(mask, queries[:, None, :, None], keys, group.reach)
+    assert token_indices is not None
+    sequences = torch.arange(group.num_sequences, device=mask.device)[:, None]
+    return mask.expand(group.num_sequences, -1, -1, -1)[sequences, 0, _positions_of(group, token_indices)][:, None]
+
+
+def _positions_of(group: SequenceGroup, token_indices: torch.Tensor) -> torch.Tensor:
+    """Return (C, K): the positions of tokens in their sequences."""
+    return (token_indices - group.start).view(group.num_sequences, -1) % group.length
 
 
 def score_terms(group: SequenceGroup, token_indices: torch.Tensor | None = None) -> torch.Tensor | None:
     """Return the mask and the bias of a group, or of some of its tokens: what is added to its attention scores."""
-    mask = group.mask if token_indices is None else mask_at(group, token_indices)
+    mask = mask_at(group, token_indices)
     if group.bias is None:
         return mask
     bias = group.bias
     if token_indices is not None:
-        positions = (token_indices - group.start).view(group.num_sequences, -1) % group.length  # (C, K)
-        bias = bias[0][:, positions].transpose(0, 1)  # (C, H, K, T)
+        bias = bias[0][:, _positions_of(group, token_indices)].transpose(0, 1)  # (C, H, K, T)
     return bias if mask is None else bias + mask
 
 
@@ -245,6 +266,10 @@ class Layer(nn.Module):
         context, cache = self.attention.forward_with_cache(x, layout, cache)
         x = self.attention_norm(self.add_attention(x, context, None))
         return self.norm(self.add_feed_forward(x, None)), cache
+
+    def attention_weights(self, x: torch.Tensor, layout: BatchLayout) -> torch.Tensor:
+        """Return the attention weights (C, H, T, T) of the inputs (N, D) of this layer, which are one group."""
+        return self.attention.attention_weights(x, layout)
 
     def add_attention(self, x: torch.Tensor, context: torch.Tensor, seed: torch.Tensor | None) -> torch.Tensor:
         """Return x + attention(x), given the context vectors of the attention."""

@@ -80,18 +80,22 @@ def cast_weight(weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return cast
 
 
-def _pack(module: nn.Linear, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weight of a linear layer in oneDNN's own format for this dtype, and its bias."""
+def _pack(module: nn.Linear, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the weight of a linear layer in oneDNN's own format for this dtype, and its bias, if it has one."""
     weight, bias = module.weight, module.bias
     if not torch.is_inference_mode_enabled() or not _can_cache(weight):
-        return cast_weight(weight, dtype), bias.to(dtype)
-    key = (weight._version, bias._version, dtype)
-    packed: tuple[Any, torch.Tensor, torch.Tensor] | None = _packed_weights.get(weight)  # type: ignore[no-untyped-call]
+        return cast_weight(weight, dtype), _cast_bias(bias, dtype)
+    key = (weight._version, None if bias is None else bias._version, dtype)
+    packed: tuple[Any, torch.Tensor, torch.Tensor | None] | None = _packed_weights.get(weight)  # type: ignore[no-untyped-call]
     if packed is None or packed[0] != key:
         packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), _PACKING_BATCH_SIZE)
-        packed = (key, packed_weight, bias.detach().to(dtype))
+        packed = (key, packed_weight, None if bias is None else bias.detach().to(dtype))
         _packed_weights[weight] = packed
     return packed[1], packed[2]
+
+
+def _cast_bias(bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    return None if bias is None else bias.to(dtype)
 
 
 def use_custom_kernels() -> bool:
@@ -136,15 +140,15 @@ def linear(values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
 
 
 class _LinearFunction(torch.autograd.Function):
-    """values @ weight.T + bias in the compute dtype, with a gradient."""
+    """values @ weight.T + bias, if there is one, in the compute dtype, with a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         dtype = compute_dtype(values)
-        ctx.dtypes = (values.dtype, weight.dtype, bias.dtype)
+        ctx.dtypes = (values.dtype, weight.dtype, None if bias is None else bias.dtype)
         values, weight = values.to(dtype), cast_weight(weight, dtype)
         ctx.save_for_backward(values, weight)
-        return linear(values, weight, bias.to(dtype))
+        return linear(values, weight, _cast_bias(bias, dtype))
 
     @staticmethod
     @once_differentiable
@@ -165,12 +169,14 @@ def apply_linear(values: torch.Tensor, module: nn.Linear, rows: slice | None = N
     torch copies the bias to the result and lets the matmul add to it, which costs two passes over memory. A compiled
     layer fuses the addition with whatever follows; the view keeps the compiler from undoing that.
     """
-    weight, bias = (module.weight, module.bias) if rows is None else (module.weight[rows], module.bias[rows])
+    weight: torch.Tensor = module.weight if rows is None else module.weight[rows]
+    bias: torch.Tensor | None = module.bias if rows is None or module.bias is None else module.bias[rows]
     if torch.compiler.is_compiling():
-        return (values @ weight.t())[:, None].add(bias).flatten(0, 1)
+        product = values @ weight.t()
+        return product if bias is None else product[:, None].add(bias).flatten(0, 1)
     if rows is None and can_fuse(values):
         return fused_linear(values, module)
     if torch.is_grad_enabled():
         return _LinearFunction.apply(values, weight, bias)  # type: ignore[no-untyped-call]
     dtype = compute_dtype(values)
-    return linear(values.to(dtype), cast_weight(weight, dtype), bias.to(dtype))
+    return linear(values.to(dtype), cast_weight(weight, dtype), _cast_bias(bias, dtype))

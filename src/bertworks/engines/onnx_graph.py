@@ -4,8 +4,8 @@ Names are those of Optimum: the inputs are input_ids, attention_mask and token_t
 last_hidden_state (B, T, D), pooler_output (B, D) and the logits of the head. All operators are standard: ONNX Runtime
 fuses them itself, and its own operators for attention and norms made no clear difference (9 % slower to 6 % faster).
 
-The graph follows the encoder: its embeddings with optional norm and projection, its own or shared layers, absolute or
-relative attention, and its pooled position.
+The graph follows the encoder: its embeddings with optional norm and projection, its own or shared layers, with norms
+after or before their parts, absolute, relative or rotary positions, and its pooled position.
 
 B sequences, T positions, D hidden size, H heads, d = D / H, V vocabulary.
 """
@@ -23,6 +23,7 @@ import torch
 from bertworks.encoders.disentangled_attention import DisentangledAttention
 from bertworks.encoders.encoded import BatchLayout, SequenceGroup
 from bertworks.encoders.encoder import Encoder
+from bertworks.encoders.modernbert import ModernBert
 from bertworks.encoders.relative_attention import RelativeAttention
 from bertworks.engines.onnx_disentangled import (
     RELATIVE_EMBEDDINGS,
@@ -32,12 +33,15 @@ from bertworks.engines.onnx_disentangled import (
 )
 from bertworks.engines.onnx_nodes import Floats, GraphNodes, LinearOp, Shapes, activate, build_model, float_linear
 from bertworks.engines.onnx_relative import RelativeInputs, build_relative_inputs, relative_scores
+from bertworks.engines.onnx_rotary import RotaryInputs, build_rotary_inputs, is_far, rotate
 from bertworks.engines.optional import import_optional
 from bertworks.errors import SettingsError
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LAST_HIDDEN_STATE, POOLER_OUTPUT, LOGITS = "last_hidden_state", "pooler_output", "logits"
 START_LOGITS, END_LOGITS = "start_logits", "end_logits"
+# What the layers of an encoder share, beside the mask.
+PositionInputs = RelativeInputs | DisentangledInputs | RotaryInputs | None
 # Added to the scores of masked positions: their softmax is 0, and sums stay finite in fp16.
 _MASKED_SCORE = -1e4
 
@@ -60,7 +64,8 @@ def build_graph(encoder: Encoder, head: GraphHead | None, has_pooler: bool, line
     onnx = import_optional("onnx", "onnx", "writing an ONNX graph")
     state = {name: values.detach().float().cpu().numpy() for name, values in encoder.graph_tensors().items()}
     writer = _GraphWriter(GraphNodes(onnx.helper), encoder, state, linear_op)
-    last = writer.layers(writer.embeddings())
+    embeddings = writer.embeddings()
+    last = writer.pre_norm_layers(embeddings) if isinstance(encoder, ModernBert) else writer.layers(embeddings)
     outputs: Shapes = {LAST_HIDDEN_STATE: ("batch", "sequence", encoder.config.hidden_size)}
     if has_pooler:
         writer.pooled_output(last)
@@ -124,9 +129,40 @@ class _GraphWriter:
             )
         return hidden_states
 
+    def pre_norm_layers(self, hidden_states: str) -> str:
+        """Return the last hidden state (B, T, D) of layers with norms before their parts."""
+        op, encoder = self.nodes.op, self.encoder
+        assert isinstance(encoder, ModernBert)
+        is_masked, positions = self.is_masked(), self.positions()
+        is_out_of_reach = op("Max", (is_masked, is_far(self.nodes, positions, encoder.config.reach)))
+        shared_inputs = [
+            build_rotary_inputs(self.nodes, self.state, kind, positions, self.masked_scores(masked))
+            for kind, masked in (("global", is_masked), ("local", is_out_of_reach))
+        ]
+        for index in range(encoder.config.num_hidden_layers):
+            name, inputs = f"layers.{index}", shared_inputs[index % encoder.config.global_attn_every_n_layers > 0]
+            normalized = self.norm(f"{name}.attention_norm", hidden_states) if index else hidden_states
+            attention_output = self.attention(f"{name}.attention", normalized, inputs.mask, inputs)
+            hidden_states = op("Add", (attention_output, hidden_states))
+            intermediate = self.linear(f"{name}.intermediate", self.norm(f"{name}.norm", hidden_states))
+            names = (f"{name}.inputs", f"{name}.gates")
+            values, gates = self.nodes.ops("Split", (intermediate,), names, {"axis": -1, "num_outputs": 2})
+            activated = activate(self.nodes, values, encoder.config.hidden_activation)
+            output = self.linear(f"{name}.output", op("Mul", (activated, gates)))
+            hidden_states = op("Add", (output, hidden_states))
+        return self.norm(f"layers.{encoder.config.num_hidden_layers - 1}.final_norm", hidden_states, LAST_HIDDEN_STATE)
+
     def mask(self) -> str:
         """Return what is added to attention scores (B, 1 or H, 1 or T, T): 0, or _MASKED_SCORE at masked positions; and
         the bias of relative positions, if the encoder has one."""
+        mask = self.masked_scores(self.is_masked())
+        return self.nodes.op("Add", (mask, self.distance_bias())) if "distance_bias" in self.state else mask
+
+    def masked_scores(self, is_masked: str) -> str:
+        return self.nodes.op("Mul", (is_masked, self.nodes.weight("masked_score", np.float32(_MASKED_SCORE))))
+
+    def is_masked(self) -> str:
+        """Return (B, 1, 1 or T, T), as floats: whether a key is masked."""
         op, weight = self.nodes.op, self.nodes.weight
         mask_axes = weight("mask_axes", np.array([1, 2]))
         is_visible = op("Cast", (op("Unsqueeze", (INPUTS[1], mask_axes)),), attributes={"to": 1})
@@ -136,8 +172,7 @@ class _GraphWriter:
             queries = op("Unsqueeze", (keys, weight("query_axis", np.array([1]))))
             is_future = op("Greater", (keys, queries))  # (T, T)
             is_masked = op("Max", (is_masked, op("Cast", (is_future,), attributes={"to": 1})))
-        mask = op("Mul", (is_masked, weight("masked_score", np.float32(_MASKED_SCORE))))
-        return op("Add", (mask, self.distance_bias())) if "distance_bias" in self.state else mask
+        return is_masked
 
     def distance_bias(self) -> str:
         """Return the bias (1, H, T, T) by the distance of keys from queries."""
@@ -147,7 +182,7 @@ class _GraphWriter:
         index = op("Add", (distances, weight("last_distance", np.int64(table.shape[1] // 2))))
         return op("Gather", (weight("distance_bias", table[None]), index), attributes={"axis": 2})
 
-    def relative_inputs(self) -> RelativeInputs | DisentangledInputs | None:
+    def relative_inputs(self) -> PositionInputs:
         """Return the inputs of relative attention, shared by all layers; None for plain attention."""
         attention = self.encoder.layers[0].attention
         if isinstance(attention, RelativeAttention):
@@ -156,9 +191,7 @@ class _GraphWriter:
             return build_disentangled_inputs(self.nodes, self.state[RELATIVE_EMBEDDINGS], self.positions())
         return None
 
-    def attention(
-        self, name: str, hidden_states: str, mask: str, relative_inputs: RelativeInputs | DisentangledInputs | None
-    ) -> str:
+    def attention(self, name: str, hidden_states: str, mask: str, relative_inputs: PositionInputs) -> str:
         """Return the attention output (B, T, D)."""
         op = self.nodes.op
         if isinstance(relative_inputs, RelativeInputs):
@@ -176,12 +209,16 @@ class _GraphWriter:
         merged_shape = self.nodes.weight("merged_heads_shape", np.array([0, 0, self.encoder.config.hidden_size]))
         return self.linear(f"{name}.out", op("Reshape", (context, merged_shape)))
 
-    def content_scores(self, name: str, queries_and_keys: tuple[str, str], inputs: DisentangledInputs | None) -> str:
-        """Return the scores (B, H, T, T) by content, and by relative position if the attention is disentangled."""
-        if inputs is not None:
+    def content_scores(
+        self, name: str, queries_and_keys: tuple[str, str], inputs: DisentangledInputs | RotaryInputs | None
+    ) -> str:
+        """Return the scores (B, H, T, T) by content, and by position if it is disentangled or rotary."""
+        if isinstance(inputs, DisentangledInputs):
             projection = (name, self.state)
             return disentangled_scores(self.nodes, projection, queries_and_keys, inputs, self.split_heads)
         queries, keys = queries_and_keys
+        if isinstance(inputs, RotaryInputs):
+            queries, keys = rotate(self.nodes, queries, inputs), rotate(self.nodes, keys, inputs)
         return self.nodes.op("MatMul", (queries, self.transpose(keys)))
 
     def split_heads(self, values: str) -> str:
@@ -196,7 +233,7 @@ class _GraphWriter:
     def transpose(self, keys: str) -> str:
         return self.nodes.op("Transpose", (keys,), attributes={"perm": [0, 1, 3, 2]})
 
-    def scale(self, relative_inputs: RelativeInputs | DisentangledInputs | None) -> str:
+    def scale(self, relative_inputs: PositionInputs) -> str:
         """Return 1 / sqrt(d), or 1 / sqrt(3 d) for the three products of disentangled attention."""
         config = self.encoder.config
         num_products = 3 if isinstance(relative_inputs, DisentangledInputs) else 1
@@ -204,15 +241,18 @@ class _GraphWriter:
         return self.nodes.weight("scale", np.float32(1 / math.sqrt(num_products * head_size)))
 
     def linear(self, name: str, values: str) -> str:
-        """Add a linear of a layer. Those of XLNet's attention have one matrix per head and no bias."""
+        """Add a linear of a layer, some without a bias. Those of XLNet's attention have one matrix per head."""
         if f"{name}.weight" in self.state:
-            return self.linear_op(self.nodes, values, name, self.state[f"{name}.weight"].T, self.state[f"{name}.bias"])
+            matrix = self.state[f"{name}.weight"].T
+            bias = self.state.get(f"{name}.bias", np.zeros(matrix.shape[1], np.float32))
+            return self.linear_op(self.nodes, values, name, matrix, bias)
         matrix = self.state[name].reshape(len(self.state[name]), -1)
         matrix = matrix.T if name.endswith(".out") else matrix
         return self.linear_op(self.nodes, values, name, matrix, np.zeros(matrix.shape[1], np.float32))
 
     def norm(self, name: str, values: str, output: str = "") -> str:
-        return self.layer_norm(values, name, self.state[f"{name}.weight"], self.state[f"{name}.bias"], output)
+        weight = self.state[f"{name}.weight"]
+        return self.layer_norm(values, name, weight, self.state.get(f"{name}.bias", np.zeros_like(weight)), output)
 
     def layer_norm(self, values: str, name: str, weight: Floats, bias: Floats, output: str = "") -> str:
         tensors = (self.nodes.weight(f"{name}.weight", weight), self.nodes.weight(f"{name}.bias", bias))
@@ -226,8 +266,14 @@ class _GraphWriter:
     def pooled_output(self, last_hidden_state: str) -> str:
         """Return the pooled output (B, D)."""
         op, weight = self.nodes.op, self.nodes.weight
-        if _pools_last_token(self.encoder):
-            position_axis = weight("position_axis", np.array([1]))
+        position_axis = weight("position_axis", np.array([1]))
+        if self.encoder.pools_mean:
+            is_visible = op("Cast", (INPUTS[1],), attributes={"to": 1})  # (B, T)
+            mask = op("Unsqueeze", (is_visible, weight("index_axis", np.array([2]))))
+            sums = op("ReduceSum", (op("Mul", (last_hidden_state, mask)), position_axis), attributes={"keepdims": 0})
+            counts = op("ReduceSum", (is_visible, position_axis))  # (B, 1)
+            vectors = op("Div", (sums, op("Max", (counts, weight("min_count", np.float32(1))))))
+        elif _pools_last_token(self.encoder):
             # The last position that is visible, so that texts may be padded on either side: XLNet's are on the left.
             visible_positions = op("Mul", (INPUTS[1], self.positions()))  # (B, T)
             last = op("ReduceMax", (visible_positions, position_axis))  # (B, 1)
@@ -238,8 +284,16 @@ class _GraphWriter:
             vectors = op("Gather", (last_hidden_state, weight("zero", np.int64(0))), attributes={"axis": 1})
         if "pooler.weight" not in self.state:
             return op("Identity", (vectors,), POOLER_OUTPUT)
-        pooled = activate(self.nodes, self.dense(vectors, "pooler", self.state), self.encoder.pooler_activation)
-        return op("Identity", (pooled,), POOLER_OUTPUT)
+        return op("Identity", (self.pool(vectors),), POOLER_OUTPUT)
+
+    def pool(self, vectors: str) -> str:
+        """Return activation(pooler(vectors)), normalized if the pooler has a norm."""
+        values = activate(self.nodes, self.dense(vectors, "pooler", self.state), self.encoder.pooler_activation)
+        return self.norm("pooler_norm", values) if "pooler_norm.weight" in self.state else values
+
+    def head_input(self) -> str:
+        """Return what heads for tokens read (B, T, D): the pooler is applied if all heads share it."""
+        return LAST_HIDDEN_STATE if self.encoder.config.has_mlm_transform else self.pool(LAST_HIDDEN_STATE)
 
     def dense(self, values: str, name: str, tensors: Mapping[str, Floats], output: str = "") -> str:
         """Add a linear outside of the layers, always in fp32; some heads have no bias."""
@@ -272,12 +326,12 @@ def _sequence_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Sha
 
 
 def _token_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
-    writer.dense(LAST_HIDDEN_STATE, "score", tensors, LOGITS)
+    writer.dense(writer.head_input(), "score", tensors, LOGITS)
     return {LOGITS: ("batch", "sequence", len(tensors["score.weight"]))}
 
 
 def _span_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
-    scores = writer.dense(LAST_HIDDEN_STATE, "score", tensors)  # (B, T, 2)
+    scores = writer.dense(writer.head_input(), "score", tensors)  # (B, T, 2)
     parts = writer.nodes.ops("Split", (scores,), ("starts", "ends"), {"axis": -1, "num_outputs": 2})
     for name, part in zip((START_LOGITS, END_LOGITS), parts, strict=True):
         writer.nodes.op("Squeeze", (part, writer.nodes.weight("last_axis", np.array([-1]))), name)
@@ -285,9 +339,10 @@ def _span_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
 
 
 def _mlm_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
-    op, activation = writer.nodes.op, writer.encoder.config.layer_config.hidden_act
-    values = activate(writer.nodes, writer.dense(LAST_HIDDEN_STATE, "dense", tensors), activation)
-    values = writer.layer_norm(values, "mlm_norm", tensors["norm.weight"], tensors["norm.bias"])
+    op, activation, values = writer.nodes.op, writer.encoder.config.layer_config.hidden_act, writer.head_input()
+    if "dense.weight" in tensors:
+        values = activate(writer.nodes, writer.dense(values, "dense", tensors), activation)
+        values = writer.layer_norm(values, "mlm_norm", tensors["norm.weight"], tensors["norm.bias"])
     if "output" in tensors:
         output_embeddings = writer.nodes.weight("output_embeddings", tensors["output"].T)
     else:  # tied, stored once

@@ -155,7 +155,9 @@ def plan_quantization(model: Model, sequences: Sequence[Window], bits: int) -> I
     for name, (values, matrix) in activations.items():
         layer, _, role = name.rpartition(".")
         factors = smoothing_factors(values, matrix) if role in _SMOOTHED_LINEARS else None
-        indices = outlier_channels(values) if role == "output" else np.empty(0, dtype=np.intp)
+        # A channel of a gated feed-forward network is a product of two, and not computed apart.
+        has_channels = role == "output" and len(state[f"{layer}.intermediate.weight"]) == len(matrix)
+        indices = outlier_channels(values) if has_channels else np.empty(0, dtype=np.intp)
         if len(indices):
             weight, bias = (
                 state[f"{layer}.intermediate.weight"][indices].T,

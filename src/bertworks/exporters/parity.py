@@ -143,7 +143,8 @@ def _mlm_logits(mask_filler: MaskFiller, batch: Batch) -> torch.Tensor:
     """Return the logits (P, V) of the masked-LM head at the positions of a batch."""
     assert batch.positions is not None
     encoder = mask_filler.encoder
-    return mask_filler.head(encoder(batch).gather(batch.positions), encoder.token_embeddings.weight)
+    encoded = encoder.transform_for_head(encoder(batch))
+    return mask_filler.head(encoded.gather(batch.positions), encoder.token_embeddings.weight)
 
 
 @torch.inference_mode()

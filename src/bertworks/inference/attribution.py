@@ -176,8 +176,9 @@ class _IntegrationPath:
     def _outputs(self, sequence: InputSequence, points: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         """Return (S,): the linear combination of the outputs of embedded sequences (S, T, D)."""
         batch = batch_of_input_sequences([sequence] * len(points), self.pad_id).to(self._device)
-        encoded = self.module.encoder.forward_layers(points.flatten(0, 1), self.module.encoder.create_layout(batch))
-        outputs = self.module.head(encoded, batch).reshape(len(points), *factors.shape)
+        encoder = self.module.encoder
+        encoded = encoder.forward_layers(points.flatten(0, 1), encoder.create_layout(batch))
+        outputs = self.module.head(encoder.transform_for_head(encoded), batch).reshape(len(points), *factors.shape)
         return (outputs * factors).flatten(1).sum(1)
 
     @property

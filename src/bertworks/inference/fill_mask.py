@@ -108,7 +108,8 @@ class MaskFiller:
             device=device,
         )
         self.encoder.eval()
-        hidden_states = self.encoder(batch.to(device), positions=flat_positions).gather(flat_positions)
+        encoded = self.encoder(batch.to(device), positions=flat_positions)
+        hidden_states = self.encoder.transform_for_head(encoded).gather(flat_positions)
         logits = self.head(hidden_states, self.encoder.token_embeddings.weight).cpu()
         logits = logits[:, : self.tokenizer.vocab_size]  # the embedding table may be padded to a round size
         logits[:, list(self.tokenizer.specials.ids)] = float("-inf")  # never predict a special token

@@ -18,6 +18,7 @@ from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule, stored_window_rule
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder
+from bertworks.encoders.families import family_of
 from bertworks.encoders.precision import AUTO, resolve_precision
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.engines.graph_encoder import Runtime
@@ -194,7 +195,8 @@ class Model:
     @property
     def has_pooler(self) -> bool:
         """Whether the pooler was loaded, rather than newly initialized."""
-        return not any(".pooler." in name for name in self.report.missing_keys)
+        prefixes = family_of(self.encoder.config.model_type).optional_prefixes
+        return not any(name.startswith(prefixes) for name in self.report.missing_keys)
 
 
 def load(

@@ -94,7 +94,8 @@ def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: 
     if entries and all(name.startswith(_PARALLEL_PREFIX) for name in entries):
         entries = {name.removeprefix(_PARALLEL_PREFIX): entry for name, entry in entries.items()}
     overrides = {old: new for prefixes in family.prefix_overrides.values() for new, old in prefixes.items()}
-    bare_names = {name.removeprefix(family.prefix) for theirs in table.values() for name in theirs}
+    prefixed_names = [name for theirs in table.values() for name in theirs if name.startswith(family.prefix)]
+    bare_names = {name.removeprefix(family.prefix) for name in prefixed_names}
     roots = tuple(name.split(".")[0] + "." for name in bare_names)
     entries_by_key: dict[str, StoredTensor] = {}
     for name, entry in entries.items():

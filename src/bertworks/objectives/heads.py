@@ -19,16 +19,19 @@ from bertworks.encoders.layers import ACTIVATIONS
 class MlmHead(nn.Module):
     """The masked LM head: a transform, then the token embeddings as the output layer, and a bias of its own.
 
-    With `untied`, `output` (V, E) is the output layer: models of others may have one. It is not trained here.
+    Where all heads of a family share a transform, this one has none of its own: see `Encoder.transform_for_head`. With
+    `untied`, `output` (V, E) is the output layer: models of others may have one. It is not trained here.
     """
 
     output: nn.Parameter | None
 
     def __init__(self, config: EncoderConfig, untied: bool = False) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.token_embedding_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
-        self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
+        self.has_transform = config.has_mlm_transform
+        if self.has_transform:
+            self.dense = nn.Linear(config.hidden_size, config.token_embedding_size)
+            self.activation = ACTIVATIONS[config.hidden_act]
+            self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         output = nn.Parameter(torch.empty(config.vocab_size, config.token_embedding_size)) if untied else None
         self.register_parameter("output", output)
@@ -42,7 +45,7 @@ class MlmHead(nn.Module):
 
     def transform(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return (P, E): norm(activation(dense(vectors))), the input of the output layer."""
-        return self.norm(self.activation(self.dense(vectors)))
+        return self.norm(self.activation(self.dense(vectors))) if self.has_transform else vectors
 
     def forward(self, vectors: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         """Return the logits (P, V) of vectors (P, D), given the token embeddings `table` (V, E)."""

@@ -33,7 +33,8 @@ class MlmModule(ObjectiveModule):
             init_weights(self.pair_head, config.initializer_range, generator)
         self.kind = "pretraining" if has_pair_head else "mlm"
         self.heads = {"mlm_head": "mlm", "pair_head": "nsp"} if has_pair_head else {"mlm_head": "mlm"}
-        self.unused_parameters = () if has_pair_head else ("encoder.pooler.",)
+        has_pooler = has_pair_head or not config.has_mlm_transform
+        self.unused_parameters = () if has_pooler else ("encoder.pooler.",)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the number of targets of each part of the loss."""
@@ -48,6 +49,7 @@ class MlmModule(ObjectiveModule):
         assert batch.positions is not None
         assert batch.targets is not None
         encoded = self.encoder(batch, seeds=seeds, positions=batch.positions, sparse_grad=True)
+        encoded = self.encoder.transform_for_head(encoded)
         table = self.encoder.token_embeddings.weight
         vectors = self.mlm_head.transform(encoded.gather(batch.positions))
         value, part = cross_entropy_loss(vectors, table, self.mlm_head.bias, batch.targets, scales["mlm"])

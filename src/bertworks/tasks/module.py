@@ -125,7 +125,8 @@ class TaskModule(nn.Module):
         if isinstance(self.head, RecurrentHead):
             return self.head.forward_layers(self._encoder_features(self.head, batch, seeds), batch, seeds)
         positions: torch.Tensor | None = self.head.positions(batch)  # type: ignore[operator]
-        return self.head(self.encoder(batch, seeds=seeds, positions=positions), batch, seeds)
+        encoded = self.encoder(batch, seeds=seeds, positions=positions)
+        return self.head(self.encoder.transform_for_head(encoded), batch, seeds)
 
     def _encoder_features(self, head: RecurrentHead, batch: Batch, seeds: DropoutSeeds | None) -> torch.Tensor:
         """Return the encoder's features of a batch; those of a frozen encoder from the cache if it has them."""
@@ -148,6 +149,8 @@ class TaskModule(nn.Module):
         assert batch.targets is not None
         own_seeds = None if seeds is None else DropoutSeeds(seeds.base + 1)  # another dropout mask than the first pass
         encoded = self.encoder(batch, seeds=own_seeds, positions=batch.positions)
+        if self.mlm_head is not None:
+            encoded = self.encoder.transform_for_head(encoded)
         vectors, embeddings = encoded.gather(batch.positions), self.encoder.token_embeddings.weight
         if self.mlm_head is None:
             bias = embeddings.new_zeros(len(embeddings))

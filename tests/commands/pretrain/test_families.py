@@ -18,6 +18,7 @@ from bertworks.commands.pretrain.run import run_pretrain
 from bertworks.commands.show import ShowRequest, examples
 from bertworks.encoders.electra import ElectraConfig
 from bertworks.encoders.families import family_of
+from bertworks.encoders.modernbert import ModernBertConfig
 from bertworks.errors import SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.models.folder import read_folder
@@ -38,6 +39,7 @@ CLASSES = {
     "mpnet": "MPNetForMaskedLM",
     "electra": "ElectraForPreTraining",
     "deberta-v2": "DebertaV2ForMaskedLM",
+    "modernbert": "ModernBertForMaskedLM",
     "albert": "AlbertForPreTraining",
     "gpt": "OpenAIGPTLMHeadModel",
 }
@@ -77,7 +79,8 @@ def last_logits(model: Model, input_ids: torch.Tensor) -> torch.Tensor:
             return rtd_head(model)(model.encoder(batch).last_hidden_state)
         if model.mlm_head is None:
             return next_token_logits(model.encoder, batch)[0]
-        return model.mlm_head(model.encoder(batch).to_padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
+        encoded = model.encoder.transform_for_head(model.encoder(batch))
+        return model.mlm_head(encoded.to_padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
 
 
 def rtd_head(model: Model) -> RtdHead:
@@ -234,7 +237,18 @@ def test_the_small_electra_has_the_values_of_its_paper():
     assert (base.generator_config.hidden_size, base.generator_config.num_attention_heads) == (256, 4)
 
 
-@pytest.mark.parametrize("name", ["roberta", "albert", "gpt", "electra"])
+def test_the_recipe_of_modernbert_masks_a_third_and_decays_at_the_end():
+    recipe = read_recipe(recipe_path("modernbert"), PretrainRecipe)
+    assert (recipe.masking.mask_prob, recipe.schedule, recipe.model.hidden_dropout_prob) == (0.3, "wsd", 0.0)
+    assert [phase.max_length * phase.batch_size for phase in recipe.resolve_phases()] == [4_096, 4_096]
+    model = replace(recipe.model, size="base", local_attention=64, global_attn_every_n_layers=2)
+    config = model.config(50_368)
+    assert isinstance(config, ModernBertConfig)
+    assert (config.num_hidden_layers, config.intermediate_size) == (22, 1_152)
+    assert (config.reach, config.global_attn_every_n_layers) == (32, 2)
+
+
+@pytest.mark.parametrize("name", ["roberta", "albert", "gpt", "electra", "modernbert"])
 def test_mini_recipes_fit_a_laptop(name: str):
     recipe = read_recipe(recipe_path(name), PretrainRecipe)
     assert recipe.model.config(8_000).num_hidden_layers == 4

@@ -74,7 +74,7 @@ def _auxiliary_loss(
     check_tied(base)
     head = MlmHead(encoder.config)
     init_weights(head, encoder.config.initializer_range, generator)
-    if not load_into(head, base.tensors, base.family.heads["mlm"]).loaded_keys:
+    if not load_into(head, base.tensors, base.family.heads["mlm"]).loaded_keys and head.has_transform:
         nn.init.zeros_(head.norm.weight)  # a new head outputs zeros at first, so that it does not disturb the encoder
     return AuxiliaryLoss(head, recipe.mlm_weight)
 

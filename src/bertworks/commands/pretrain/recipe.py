@@ -36,6 +36,8 @@ class ModelRecipe:
     softmax_kind      ELMo's output layer: adaptive (its default), sampled or full softmax
     mem_len           number of tokens of previous sequences that XLNet attends to (with permutation-stream)
     generator_size    size of ELECTRA's generator over that of the discriminator (with rtd)
+    local_attention   number of positions that local layers of ModernBERT attend to, half of them to each side
+    global_attn_every_n_layers  how often a layer of ModernBERT has global attention, beginning with the first
 
     position_init and output_bias_init shorten the beginning of a run; the paper's recipes leave them at their defaults.
     """
@@ -55,6 +57,8 @@ class ModelRecipe:
     softmax_kind: str | None = None
     mem_len: int | None = None
     generator_size: float | None = None
+    local_attention: int | None = None
+    global_attn_every_n_layers: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in (("position_init", POSITION_INITS), ("output_bias_init", OUTPUT_BIAS_INITS)):
@@ -73,6 +77,8 @@ class ModelRecipe:
             "softmax_kind": self.softmax_kind,
             "mem_len": self.mem_len,
             "generator_size": self.generator_size,
+            "local_attention": self.local_attention,
+            "global_attn_every_n_layers": self.global_attn_every_n_layers,
         }
         return (
             family_of(self.family)

@@ -36,8 +36,9 @@ def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -
         settings["optimizer"] = {
             name: value for name, value in settings["optimizer"].items() if name not in ("name", "momentum")
         }
-    if recipe.model.generator_size is None:  # added later
-        del settings["model"]["generator_size"]
+    for name in ("generator_size", "local_attention", "global_attn_every_n_layers"):  # added later
+        if settings["model"][name] is None:
+            del settings["model"][name]
     # Values that a phase takes from the recipe are left out, as before phases could have their own.
     settings["phases"] = [
         {name: value for name, value in phase.items() if value is not None} for phase in settings["phases"]
