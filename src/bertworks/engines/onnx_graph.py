@@ -24,6 +24,7 @@ from bertworks.encoders.disentangled_attention import DisentangledAttention
 from bertworks.encoders.encoded import BatchLayout, SequenceGroup
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.relative_attention import RelativeAttention
+from bertworks.engines.graph_names import END_LOGITS, INPUTS, LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT, START_LOGITS
 from bertworks.engines.onnx_disentangled import (
     RELATIVE_EMBEDDINGS,
     DisentangledInputs,
@@ -35,9 +36,6 @@ from bertworks.engines.onnx_relative import RelativeInputs, build_relative_input
 from bertworks.engines.optional import import_optional
 from bertworks.errors import SettingsError
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-LAST_HIDDEN_STATE, POOLER_OUTPUT, LOGITS = "last_hidden_state", "pooler_output", "logits"
-START_LOGITS, END_LOGITS = "start_logits", "end_logits"
 # Added to the scores of masked positions: their softmax is 0, and sums stay finite in fp16.
 _MASKED_SCORE = -1e4
 

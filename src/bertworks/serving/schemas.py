@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bertworks.inference.generate import GenerationConfig, make_generation_config
+from bertworks.inference.generation_config import GenerationConfig, make_generation_config
 
 MAX_TOP_K = 100
 MAX_MASKS = 16
