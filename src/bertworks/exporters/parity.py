@@ -180,9 +180,9 @@ def _batches(sequences: Sequence[Window]) -> Iterator[list[Window]]:
 def _outputs(model: Model, batch: Sequence[Window]) -> Iterator[tuple[str, Floats]]:
     """Yield the outputs of a model on a batch by their names in a graph."""
     encoded = model.encoder.encode_sequences(batch, model.tokenizer.specials.pad)
-    last_hidden_state = to_numpy(encoded.last_hidden_state)
-    num_tokens = sum(map(len, batch))  # an encoder may repeat the last token
-    yield LAST_HIDDEN_STATE, last_hidden_state[:num_tokens]
+    last_hidden_state = to_numpy(encoded.last_hidden_state)  # of an encoder in PyTorch it may include padding
+    spans = zip(batch, encoded.starts, strict=True)
+    yield LAST_HIDDEN_STATE, np.concatenate([last_hidden_state[start : start + len(own)] for own, start in spans])
     if encoded.pooled is not None and model.has_pooler:
         yield POOLER_OUTPUT, to_numpy(encoded.pooled)
     positions = [np.arange(len(sequence)) for sequence in batch]
