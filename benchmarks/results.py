@@ -106,7 +106,7 @@ BASELINES = {"classify": majority_class, "choose": random_choice, "answer": no_a
 
 def fingerprint(row: Row, paths: Paths) -> dict[str, Any]:
     """Return what identifies a row: its command, the weights of its model, and its files."""
-    from bertworks.models.weights import find_weights
+    from bertworks.models.weight_files import find_weights
 
     weights = find_weights(paths.models[row.model])
     arguments = paths.substitute(row.arguments())

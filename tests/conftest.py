@@ -153,7 +153,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Pa
     from bertworks.inference.finetuned import save_finetuned
     from bertworks.inference.predictor import Predictor
     from bertworks.sampling.windows import WindowRule
-    from bertworks.tasks.beam_search import BeamSearchSettings
+    from bertworks.tasks.beam_search_settings import BeamSearchSettings
     from bertworks.tasks.module import TaskModule
     from bertworks.tasks.translate import Translate
 

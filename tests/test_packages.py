@@ -42,7 +42,7 @@ def no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise AssertionError("a request to the hub")
 
-    monkeypatch.setattr("bertworks.models.hub.snapshot_download", refuse)
+    monkeypatch.setattr("bertworks.models.hub_download.snapshot_download", refuse)
 
 
 @pytest.fixture

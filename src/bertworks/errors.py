@@ -48,7 +48,8 @@ class MissingDependencyError(BertworksError):
 
     def __str__(self) -> str:
         package, extra, purpose = self.args
-        return f"{purpose} needs the package '{package}'; install it with: pip install 'bertworks[{extra}]'"
+        requirement = f"'bertworks[{extra}]'" if extra else "bertworks"
+        return f"{purpose} needs the package '{package}'; install it with: pip install {requirement}"
 
 
 def show_value(value: object) -> str:

@@ -232,6 +232,16 @@ def test_ctrl_c_does_not_promise_to_continue_where_nothing_is_saved(monkeypatch:
     assert (result.exit_code, result.stderr) == (130, "bertworks: interrupted\n")
 
 
+def test_a_package_that_bertworks_run_lacks_is_named(monkeypatch: pytest.MonkeyPatch, capsys):
+    def no_torch(path: Path, *, split_special_tokens: bool) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("bertworks.vocabulary.tokenizer.Tokenizer.load", no_torch)
+    assert exit_code(monkeypatch, "tokenize", "a text", "--vocab", "vocab.txt") == 2
+    expected = "bertworks: this command needs the package 'torch'; install it with: pip install bertworks\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_show_recognizes_a_released_vocabulary_by_its_suffix(folder):
     (folder / "vocab.txt").rename(folder / "bert-base-chinese-vocab.txt")
     assert "19 tokens" in bertworks("show", "bert-base-chinese-vocab.txt", cwd=folder).stdout

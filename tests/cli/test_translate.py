@@ -11,7 +11,7 @@ import pytest
 from bertworks.cli.translate import translate_command
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import load
-from bertworks.tasks.beam_search import BeamSearchSettings
+from bertworks.tasks.beam_search_settings import BeamSearchSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

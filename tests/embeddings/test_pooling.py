@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,11 +18,11 @@ import bertworks
 from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.errors import FolderError, SettingsError
 
-WINDOW = torch.tensor([[1.0, 9.0], [3.0, 2.0], [5.0, 4.0]])
+WINDOW = np.array([[1.0, 9.0], [3.0, 2.0], [5.0, 4.0]], dtype=np.float32)
 ALL = slice(0, 3)
 
 
-def pool(pooling: Pooling, *windows: tuple[torch.Tensor, slice]) -> list[float]:
+def pool(pooling: Pooling, *windows: tuple[npt.NDArray[np.float32], slice]) -> list[float]:
     count = sum(positions.stop - positions.start for _, positions in windows)
     return pooling.combine([pooling.pool(*window) for window in windows], count).tolist()
 
@@ -43,7 +44,7 @@ def test_pooling_of_one_window(kind: str, vector: list[float]):
 
 @pytest.mark.parametrize(("kind", "vector"), [("mean", [4.0, 2.0]), ("first", [4.0, 5.0]), ("max", [5.0, 4.0])])
 def test_only_the_given_positions_of_windows_are_pooled(kind: str, vector: list[float]):
-    second_window = torch.tensor([[7.0, 1.0], [4.0, 0.0], [99.0, 99.0]])
+    second_window = np.array([[7.0, 1.0], [4.0, 0.0], [99.0, 99.0]], dtype=np.float32)
     # (3, 2), (5, 4) and (4, 0) count: their mean is (4, 2); the first tokens are (1, 9) and (7, 1)
     assert pool(Pooling(kinds=(kind,)), (WINDOW, slice(1, 3)), (second_window, slice(1, 2))) == vector
 
@@ -143,7 +144,7 @@ def test_unsupported_settings_are_rejected(tmp_path: Path, modules: list[str], f
 def test_a_weighted_mean_counts_positions_from_the_beginning_of_the_text():
     """Two windows of a text of four tokens, weights 1 to 4: the second window's first position is that of token 2."""
     pooling = Pooling(kinds=("weightedmean",))
-    values = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
+    values = np.array([[1.0], [2.0], [4.0], [8.0]], dtype=np.float32)
     partials = [pooling.pool(values[:2], slice(0, 2)), pooling.pool(values[1:], slice(1, 3), offset=1)]
     assert pooling.combine(partials, 4).tolist() == pytest.approx([(1 + 2 * 2 + 3 * 4 + 4 * 8) / 10])
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bertworks.embeddings.strategies import STRATEGIES, WeightedLayers, get_strategy
+from bertworks.embeddings.strategies import STRATEGIES, get_strategy
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
@@ -82,24 +82,3 @@ def test_too_few_layers_are_rejected(name: str, num_layers: int):
 def test_an_unknown_strategy_is_rejected_with_the_valid_ones():
     with pytest.raises(SettingsError, match="no feature strategy 'top'; choose one of: embeddings, second-to-last"):
         get_strategy("top")
-
-
-def test_weighted_layers_are_initialized_to_the_mean():
-    layers = (torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 8.0]]))
-    torch.testing.assert_close(WeightedLayers(2)(layers), torch.tensor([[2.0, 5.0]]))
-
-
-def test_the_weighted_sum_is_gamma_times_softmax_weights():
-    weighted = WeightedLayers(2)
-    with torch.no_grad():
-        weighted.weights.copy_(torch.tensor([1.0, 3.0]).log())  # a quarter and three quarters
-        weighted.gamma.fill_(2.0)
-    layers = (torch.tensor([[4.0]]), torch.tensor([[8.0]]))
-    torch.testing.assert_close(weighted(layers), torch.tensor([[14.0]]))  # 2 * (1 + 6)
-
-
-def test_weights_and_gamma_get_gradients():
-    weighted = WeightedLayers(2)
-    weighted((torch.tensor([[4.0]]), torch.tensor([[8.0]]))).sum().backward()
-    torch.testing.assert_close(weighted.weights.grad, torch.tensor([-1.0, 1.0]))  # half of 4 - 6 and of 8 - 6
-    torch.testing.assert_close(weighted.gamma.grad, torch.tensor(6.0))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,7 +13,7 @@ from bertworks.embeddings.vector_modules import read_dense
 from bertworks.errors import FolderError
 
 WEIGHT, BIAS = torch.tensor([[1.0, 2.0], [0.0, -1.0], [3.0, 0.0]]), torch.tensor([0.5, 0.0, -1.0])
-VECTOR = torch.tensor([[1.0, -2.0]])  # W x + b = (-2.5, 2, 2)
+VECTOR = np.array([[1.0, -2.0]], dtype=np.float32)  # W x + b = (-2.5, 2, 2)
 
 
 def write_dense(folder: Path, tensors: dict[str, torch.Tensor] | None = None, **settings: Any) -> Path:
@@ -28,6 +29,9 @@ def write_dense(folder: Path, tensors: dict[str, torch.Tensor] | None = None, **
         ("torch.nn.modules.linear.Identity", [-2.5, 2.0, 2.0]),
         ("torch.nn.modules.activation.ReLU", [0.0, 2.0, 2.0]),
         ("torch.nn.modules.activation.Tanh", [-0.986614, 0.964028, 0.964028]),
+        ("torch.nn.modules.activation.Sigmoid", [0.075858, 0.880797, 0.880797]),
+        ("torch.nn.modules.activation.SiLU", [-0.189646, 1.761594, 1.761594]),
+        ("torch.nn.modules.activation.GELU", [-0.015524, 1.954500, 1.954500]),
     ],
 )
 def test_a_dense_layer_by_hand(tmp_path: Path, activation: str, expected: list[float]):

@@ -113,6 +113,14 @@ def test_an_exported_folder_has_all_files_but_the_weights(make: Make, tmp_path: 
     )
     assert set(metadata.pop("files")) == {file.name for file in output.iterdir()} - {"bertworks.json"}
     assert metadata.pop("content_sha256") != before_metadata.pop("content_sha256")
+    assert metadata.pop("graph") == {
+        "model_type": "bert",
+        "vocab_size": 25,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "max_length": 32,
+        "head_kind": "sequence",
+    }
     assert metadata == {key: value for key, value in before_metadata.items() if key != "files"}
 
 

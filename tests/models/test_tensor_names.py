@@ -6,7 +6,8 @@ from torch import nn
 
 from bertworks.encoders.bert import Bert, BertConfig, tensor_names
 from bertworks.errors import FolderError
-from bertworks.models.tensor_names import LoadReport, combine_name_tables, from_hf_names, load_into, to_hf_names
+from bertworks.models.load_report import LoadReport
+from bertworks.models.tensor_names import combine_name_tables, from_hf_names, load_into, to_hf_names
 
 CONFIG = BertConfig(
     vocab_size=11,

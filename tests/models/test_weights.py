@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 from bertworks.encoders.families import ENCODERS, family_of
 from bertworks.encoders.tensor_names import NameTable
 from bertworks.errors import BertworksError, FolderError
+from bertworks.models.weight_files import find_weights
 from bertworks.models.weights import (
     Weights,
-    find_weights,
     normalize_names,
     open_weights,
     untied_output,

@@ -320,6 +320,7 @@ def test_attention_of_512_tokens_fits_a_narrow_screen(visit):
     assert panel.locator(".token-chip").count() == 512
     # the 200 largest weights at first; the slider shows more
     assert panel.locator(".attention-lines path").count() == 200
+    page.mouse.move(0, 0)  # over a token it would show only the weights of that token
     field(page, "Largest weights").fill("700")
     assert panel.locator(".attention-lines path").count() == 700
     assert scroller.evaluate("(box) => box.scrollHeight > box.clientHeight && box.scrollWidth <= box.clientWidth")
@@ -442,6 +443,64 @@ def test_the_api_key_is_requested_and_stored_for_the_session_only(visit, server)
     assert server.behavior.key not in page.content()
     assert page.evaluate("Object.values(localStorage)").count(server.behavior.key) == 0
     assert page.evaluate("Object.values(sessionStorage)") == [server.behavior.key]
+
+
+def test_the_scores_of_a_run_differ_by_marker_and_dash_and_so_do_runs(visit):
+    page = visit("runs")
+    metrics = page.locator(".line-chart").nth(1)
+    metrics.wait_for()
+    entries = metrics.locator(".legend li")
+    names = entries.all_inner_texts()
+    assert names[0].startswith("mini, token accuracy")
+    assert names[1].startswith("mini, sentence pair accuracy")
+    styles = entries.locator("svg").evaluate_all(
+        "(swatches) => swatches.map((swatch) => [...swatch.querySelectorAll('path')].map((path, index) =>"
+        "index ? path.getAttribute('d') : getComputedStyle(path).strokeDasharray).join(' '))"
+    )
+    assert len(set(styles)) == len(styles) >= 4
+    lines = page.locator(".line-chart").first.locator("path.series.line")
+    dashes = lines.evaluate_all("(paths) => paths.map((path) => getComputedStyle(path).strokeDasharray)")
+    assert len(set(dashes)) == 3
+
+
+def test_metrics_and_labels_are_chinese_on_the_chinese_page(visit):
+    page = visit("runs", locale="zh-CN")
+    legend = page.locator(".line-chart").nth(1).locator(".legend")
+    legend.wait_for()
+    assert "reviews, 验证集 准确率" in legend.inner_text()
+    page.locator("#tab-classes").click()
+    assert [name for name, _ in bar_rows(submit(page).locator(".bars"))] == ["正面", "负面"]
+    page.locator("#tab-entities").click()
+    assert submit(page).locator(".entity .type").first.inner_text() == "人名"
+
+
+def test_a_sign_is_shown_while_an_answer_is_computed(visit):
+    page = visit("classes")
+    routes: list[Any] = []
+    page.route("**/predict", lambda route: routes.append(route))
+    visible_panel(page).locator("button.submit").click()
+    expect_text(visible_panel(page).locator(".busy-sign"), "Computing …")
+    assert visible_panel(page).locator(".tab-content").get_attribute("aria-busy") == "true"
+    routes[0].continue_()
+    visible_panel(page).locator(".request-info").wait_for()
+    expect_text(visible_panel(page).locator(".busy-sign"), "")
+
+
+def test_examples_have_the_language_of_the_model_and_the_picker_tells_what_a_model_is(visit, server):
+    data = canned_answers.models()["data"]
+    data[1] |= {"languages": ["zh"], "scores": {"accuracy": 0.9125}}
+    data[2] |= {"languages": ["en", "zh"], "num_parameters": None}
+    server.behavior.models = {"data": data}
+    page = visit("classes")
+    assert field(page, "Text").input_value().startswith("故事紧凑")
+    facts = visible_panel(page).locator(".model-facts")
+    expect_text(facts, "11.2M parameters · classification · Chinese · accuracy 0.913")
+    options = visible_panel(page).locator("option").all_text_contents()
+    assert options[1] == "inference · 4 layers of 256 · classification · English, Chinese"
+    field(page, "Model").select_option("inference")
+    assert field(page, "Text").input_value() == "A man is playing a guitar on stage."
+    page.get_by_role("button", name="中文").click()
+    expect_text(facts, "4 层，宽 256 · 文本分类 · 英文, 中文")
 
 
 def fits_window(page: Page) -> bool:

@@ -63,9 +63,11 @@ WEIGHTS = {
 
 
 def models() -> dict[str, Any]:
-    shared = {"input_fields": None, "max_length": 512, "languages": None}
+    shared = {"input_fields": None, "max_length": 512, "languages": None, "num_parameters": 11_200_000}
+    sizes = {"num_layers": 4, "hidden_size": 256, "scores": {}}
     data = [
-        {"id": model["name"], **model, **shared, "description": f"the canned model {model['name']}"} for model in MODELS
+        {"id": model["name"], **model, **shared, **sizes, "description": f"the canned model {model['name']}"}
+        for model in MODELS
     ]
     return {"object": "list", "data": data}
 

@@ -10,7 +10,8 @@ import torch
 from bertworks.encoders.transformer import Transformer, TransformerConfig
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
-from bertworks.tasks.beam_search import BeamSearchDecoder, BeamSearchSettings, Hypothesis
+from bertworks.tasks.beam_search import BeamSearchDecoder, Hypothesis
+from bertworks.tasks.beam_search_settings import BeamSearchSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 VOCAB_SIZE, START, END, SUPPRESSED = 7, 0, 1, (0, 2)

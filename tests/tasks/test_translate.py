@@ -16,7 +16,7 @@ from bertworks.inference.predictor import Predictor
 from bertworks.inference.translator import UNFINISHED_TRANSLATIONS, translate_texts, with_search_settings
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.batching import batch_of_features
-from bertworks.tasks.beam_search import BeamSearchSettings
+from bertworks.tasks.beam_search_settings import BeamSearchSettings
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.translate import Translate, TranslationPrediction
 from bertworks.text.document import Counts

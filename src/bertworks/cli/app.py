@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from bertworks.cli.command import CommandGroup
-from bertworks.errors import BertworksError
+from bertworks.errors import BertworksError, MissingDependencyError
 from bertworks.reading import unreadable_reason
 
 # Each command and what it does, in the order of the data. Its module is imported when it is called, so that
@@ -45,6 +45,9 @@ COMMANDS = {
     "show": "Print examples, documents, sentences or tokens of a corpus or vocabulary.",
     "verify": "Compare the files of a model or corpus with their recorded hashes; accept changes by hand.",
 }
+
+# Requirements of bertworks that bertworks-run, the distribution for exported models, does not have.
+_PACKAGES = frozenset({"ftfy", "scipy", "seqeval", "sklearn", "torch"})
 
 # Commands that save their progress: after Ctrl-C the same command continues.
 RESUMABLE = frozenset({"prepare", "pretrain", "adapt", "finetune", "compare", "embed"})
@@ -105,6 +108,11 @@ def main() -> None:
             sys.stdout.flush()  # here, an error still gets its sentence
     except BertworksError as error:
         print(f"bertworks: {error}", file=sys.stderr)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
+        print(f"bertworks: {MissingDependencyError(error.name, '', 'this command')}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _drop_output()

@@ -30,7 +30,7 @@ def generate_command(
     as_json: AsJson = False,
 ) -> None:
     """Print TEXT and its continuation by MODEL: greedy decoding, or sampling if a sampling option is given."""
-    from bertworks.inference.generate import make_generation_config
+    from bertworks.inference.generation_config import make_generation_config
     from bertworks.inference.model import load
 
     config = make_generation_config(max_new_tokens, top_k, top_p, temperature, seed)

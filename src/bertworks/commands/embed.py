@@ -6,10 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from bertworks.datasets.texts import STANDARD_INPUT, texts_in
 from bertworks.embeddings.formats import FORMATS, check_output
@@ -25,12 +22,16 @@ from bertworks.embeddings.vectors import (
     stored_window_rule,
 )
 from bertworks.engines.batching import TOKEN_BUDGET
+from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.reading import convert_paths
 from bertworks.vocabulary.text_coverage import CoverageWarning
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +158,12 @@ def vector_metadata(model: Model, extraction: Extraction) -> dict[str, Any]:
     }
 
 
-def fingerprint(module: nn.Module) -> str:
+def fingerprint(module: nn.Module | GraphEncoder) -> str:
     """Return sixteen hexadecimal digits of a hash over all weights, rounded to bf16: the same in any precision."""
+    if isinstance(module, GraphEncoder):
+        return module.fingerprint
+    import torch
+
     weights_hash = hashlib.sha256()
     for name, values in sorted(module.state_dict().items()):
         weights_hash.update(f"{name} {tuple(values.shape)}\n".encode())

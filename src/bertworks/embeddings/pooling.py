@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F  # noqa: N812
+import numpy as np
+import numpy.typing as npt
 
 from bertworks.embeddings.vector_modules import VectorModule, read_dense
 from bertworks.errors import FolderError, SettingsError, show_value
@@ -22,7 +22,10 @@ from bertworks.models.sentence_files import MODULES_FILE, PROMPTS_FILE, SETTINGS
 from bertworks.models.sentence_files import read_settings as _read_settings
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-Number = int | float | torch.Tensor
+Floats = npt.NDArray[np.float32]
+Number = int | float | npt.NDArray[Any]
+
+_MIN_NORM = 1e-12  # as in torch's normalize
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +38,31 @@ class PoolingKind:
               them -> (D,); or of N texts at once, (W, N, D) and (N, 1) -> (N, D)
     """
 
-    pool: Callable[[torch.Tensor, slice, int, int], torch.Tensor]
-    combine: Callable[[torch.Tensor, Number, int], torch.Tensor]
+    pool: Callable[[Floats, slice, int, int], Floats]
+    combine: Callable[[Floats, Number, int], Floats]
 
 
-def _sum(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+def _sum(hidden_states: Floats, positions: slice, offset: int, first: int) -> Floats:
     return hidden_states[positions].sum(0)
 
 
-def _max(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+def _max(hidden_states: Floats, positions: slice, offset: int, first: int) -> Floats:
     counted = hidden_states[positions]
-    return counted.amax(0) if len(counted) else torch.zeros_like(hidden_states[0])
+    return counted.max(0) if len(counted) else np.zeros_like(hidden_states[0])
 
 
-def _first(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+def _first(hidden_states: Floats, positions: slice, offset: int, first: int) -> Floats:
     return hidden_states[first]
 
 
-def _last(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+def _last(hidden_states: Floats, positions: slice, offset: int, first: int) -> Floats:
     return hidden_states[-1]
 
 
-def _weighted_sum(hidden_states: torch.Tensor, positions: slice, offset: int, first: int) -> torch.Tensor:
+def _weighted_sum(hidden_states: Floats, positions: slice, offset: int, first: int) -> Floats:
     """Return the sum with weights 1, 2, 3, … from the beginning of the text on."""
     counted = hidden_states[positions]
-    weights = torch.arange(len(counted), device=counted.device, dtype=counted.dtype) + (offset + positions.start + 1)
+    weights = np.arange(len(counted), dtype=counted.dtype) + (offset + positions.start + 1)
     return (counted * weights[:, None]).sum(0)
 
 
@@ -69,13 +72,13 @@ def _sum_of_weights(count: Number, first: int) -> Number:
 
 def _at_least_one(count: Number) -> Number:
     """Return the count, 1 for a text without tokens, whose sum is 0."""
-    return count.clamp(min=1) if isinstance(count, torch.Tensor) else max(count, 1)
+    return np.maximum(count, 1)
 
 
 POOLINGS: dict[str, PoolingKind] = {
     "mean": PoolingKind(_sum, lambda partials, count, first: partials.sum(0) / _at_least_one(count)),
     "first": PoolingKind(_first, lambda partials, count, first: partials.mean(0)),
-    "max": PoolingKind(_max, lambda partials, count, first: partials.amax(0)),
+    "max": PoolingKind(_max, lambda partials, count, first: partials.max(0)),
     "lasttoken": PoolingKind(_last, lambda partials, count, first: partials.mean(0)),
     "mean_sqrt_len": PoolingKind(_sum, lambda partials, count, first: partials.sum(0) / _at_least_one(count) ** 0.5),
     "weightedmean": PoolingKind(
@@ -147,20 +150,20 @@ class Pooling:
             size = module.output_size
         return size
 
-    def pool(self, hidden_states: torch.Tensor, positions: slice, offset: int = 0) -> torch.Tensor:
+    def pool(self, hidden_states: Floats, positions: slice, offset: int = 0) -> Floats:
         """Return (kinds, D): the partial results of a window (T, D) over the positions that count.
 
         `offset` is the index in the text of the window's first position.
         """
         first = 0 if offset else self.first_position(len(hidden_states))
-        return torch.stack([POOLINGS[kind].pool(hidden_states, positions, offset, first) for kind in self.kinds])
+        return np.stack([POOLINGS[kind].pool(hidden_states, positions, offset, first) for kind in self.kinds])
 
-    def combine_single(self, partials: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
+    def combine_single(self, partials: Sequence[Floats], counts: Sequence[int]) -> Floats:
         """Return (N, vector size): the vectors of N texts with one window each, which has that many positions."""
-        stacked = torch.stack(tuple(partials))[None]  # (1, N, kinds, D)
-        positions = torch.tensor(counts, device=stacked.device)[:, None]  # (N, 1)
+        stacked = np.stack(tuple(partials))[None]  # (1, N, kinds, D)
+        positions = np.array(counts)[:, None]  # (N, 1)
         return self._finish(
-            torch.cat(
+            np.concatenate(
                 [
                     POOLINGS[kind].combine(stacked[:, :, index], positions, self.prompt_length)
                     for index, kind in enumerate(self.kinds)
@@ -169,21 +172,24 @@ class Pooling:
             )
         )
 
-    def combine(self, partials: Sequence[torch.Tensor], count: int) -> torch.Tensor:
+    def combine(self, partials: Sequence[Floats], count: int) -> Floats:
         """Return (vector size,): the vector of a text from the partial results of its windows over `count`
         positions."""
-        stacked = torch.stack(tuple(partials))  # (windows, kinds, D)
+        stacked = np.stack(tuple(partials))  # (windows, kinds, D)
         combined = [
             POOLINGS[kind].combine(stacked[:, index], count, self.prompt_length)
             for index, kind in enumerate(self.kinds)
         ]
-        return self._finish(torch.cat(combined)[None])[0]
+        return self._finish(np.concatenate(combined)[None])[0]
 
-    def _finish(self, vectors: torch.Tensor) -> torch.Tensor:
+    def _finish(self, vectors: Floats) -> Floats:
         """Apply the modules and the normalization to vectors (N, D)."""
+        vectors = vectors.astype(np.float32, copy=False)
         for module in self.modules:
             vectors = module.apply(vectors)
-        return F.normalize(vectors, dim=1) if self.normalize else vectors
+        if not self.normalize:
+            return vectors
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _MIN_NORM)
 
 
 # The names in sentence-transformers; its older files have one switch per kind, concatenated in this order.

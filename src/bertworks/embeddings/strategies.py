@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING
 
 from bertworks.errors import SettingsError
 
-Layers = Sequence[torch.Tensor]
+if TYPE_CHECKING:
+    import torch
+
+    Layers = Sequence[torch.Tensor]
 
 
 def _single(layers: Layers) -> torch.Tensor:
@@ -22,6 +23,8 @@ def _single(layers: Layers) -> torch.Tensor:
 
 
 def _concatenate(layers: Layers) -> torch.Tensor:
+    import torch
+
     return torch.cat(tuple(layers), dim=-1)
 
 
@@ -106,16 +109,3 @@ def get_strategy(name: str) -> Strategy:
     if name not in STRATEGIES:
         raise SettingsError(f"there is no feature strategy '{name}'; choose one of: {', '.join(STRATEGIES)}")
     return STRATEGIES[name]
-
-
-class WeightedLayers(nn.Module):
-    """A learned weighted sum of layers: gamma * sum(softmax(weights) * layers), initialized to their mean."""
-
-    def __init__(self, num_layers: int) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(num_layers))
-        self.gamma = nn.Parameter(torch.ones(()))
-
-    def forward(self, layers: Layers) -> torch.Tensor:
-        stacked = torch.stack(tuple(layers))  # (L, N, D)
-        return self.gamma * torch.tensordot(torch.softmax(self.weights, 0), stacked, dims=1)  # (N, D)

@@ -12,22 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from bertworks.embeddings.pooling import Pooling
 from bertworks.embeddings.strategies import STRATEGIES, Strategy
-from bertworks.encoders.encoder import Encoder
-from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
+from bertworks.engines.torch_engine import EncodedBatch, TorchEngine, to_numpy
 from bertworks.errors import InputError
 from bertworks.sampling.windows import WindowRule, Windows, make_windows
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.token_arrays import TokenizedText
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertworks.encoders.encoder import Encoder
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -220,7 +221,7 @@ def _text_vectors(engine: TorchEngine, texts: Iterator[_WindowedText], extractio
             text_sequences.append(_build_sequences(text.windows, extraction.pooling))
             yield from text_sequences[-1]
 
-    def pool(batch: EncodedBatch[_WindowSequence]) -> Iterator[torch.Tensor]:
+    def pool(batch: EncodedBatch[_WindowSequence]) -> Iterator[Floats]:
         for sequence, values in _sequence_values(batch, extraction.strategy):
             yield extraction.pooling.pool(values, sequence.positions, sequence.offset)
 
@@ -228,18 +229,18 @@ def _text_vectors(engine: TorchEngine, texts: Iterator[_WindowedText], extractio
     vectors = _combine_windows(partials, text_sequences, extraction.pooling)
     ones = np.ones(len(read_texts), dtype=np.int64)
     no_offsets = np.empty((0, 2), dtype=np.int64)
-    return VectorBatch(vectors.float().cpu().numpy(), ones, no_offsets, _sum_counts(read_texts))
+    return VectorBatch(vectors, ones, no_offsets, _sum_counts(read_texts))
 
 
 def _combine_windows(
-    partials: Sequence[torch.Tensor], text_sequences: Sequence[Sequence[_WindowSequence]], pooling: Pooling
-) -> torch.Tensor:
+    partials: Sequence[Floats], text_sequences: Sequence[Sequence[_WindowSequence]], pooling: Pooling
+) -> Floats:
     """Return the vector of each text (N, D) from the partial results of its windows."""
     counts = [sum(sequence.num_positions for sequence in sequences) for sequences in text_sequences]
     if len(partials) == len(text_sequences):
         return pooling.combine_single(partials, counts)
     remaining = iter(partials)
-    return torch.stack(
+    return np.stack(
         [
             pooling.combine(list(islice(remaining, len(sequences))), count)
             for sequences, count in zip(text_sequences, counts, strict=True)
@@ -292,7 +293,7 @@ def _token_values(engine: TorchEngine, texts: Sequence[_WindowedText], strategy:
 
     def select(batch: EncodedBatch[_WindowSequence]) -> Iterator[Floats]:
         for sequence, values in _sequence_values(batch, strategy):
-            yield values[sequence.positions].float().cpu().numpy()
+            yield values[sequence.positions].copy()
 
     text_sequences = [_build_sequences(text.windows, Pooling(with_specials=False)) for text in texts]
     values = engine.predict((sequence for sequences in text_sequences for sequence in sequences), select)
@@ -302,10 +303,10 @@ def _token_values(engine: TorchEngine, texts: Sequence[_WindowedText], strategy:
 
 def _sequence_values(
     batch: EncodedBatch[_WindowSequence], strategy: Strategy
-) -> Iterator[tuple[_WindowSequence, torch.Tensor]]:
+) -> Iterator[tuple[_WindowSequence, Floats]]:
     """Yield each sequence of a batch with the features of its positions."""
-    features = strategy(batch.output.hidden_states)  # of all tokens of the batch
-    for sequence, start in zip(batch.sequences, batch.output.layout.starts.tolist(), strict=True):
+    features = to_numpy(strategy(batch.output.hidden_states))  # of all tokens of the batch
+    for sequence, start in zip(batch.sequences, batch.output.starts, strict=True):
         yield sequence, features[start : start + len(sequence.input_ids)]
 
 

@@ -346,6 +346,12 @@ class Encoded:
     def last_hidden_state(self) -> torch.Tensor:
         return self.hidden_states[-1]
 
+    @property
+    def starts(self) -> list[int]:
+        """The index of the first token of each sequence among the N tokens."""
+        starts: list[int] = self.layout.starts.tolist()
+        return starts
+
     def gather(self, positions: torch.Tensor, layer: int = -1) -> torch.Tensor:
         """Return (P, D): a layer at the given positions (sequence * T + position)."""
         if self._is_partial(layer):

@@ -29,7 +29,8 @@ from bertworks.encoders.layers import ACTIVATIONS, Attention, DropoutSeeds, Laye
 from bertworks.encoders.linear import compute_dtype
 from bertworks.encoders.precision import DTYPES
 from bertworks.errors import InputError, SettingsError
-from bertworks.sampling.batch import Batch
+from bertworks.sampling.batch import Batch, collate_sequences
+from bertworks.sampling.padding import TokenSequence
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 
@@ -219,6 +220,11 @@ class Encoder(nn.Module):
     def num_parallel_batches(self) -> int:
         """The number of batches to compute at the same time, each in a thread: one a core."""
         return torch.get_num_threads() if self.device.type == "cpu" else 1
+
+    @torch.inference_mode()
+    def encode_sequences(self, sequences: Sequence[TokenSequence], pad: int) -> Encoded:
+        """Return the output for token sequences, without gradients; `pad` is the padding token."""
+        return self(collate_sequences(sequences, pad).to(self.device))
 
     def set_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Take over what depends on the vocabulary, before training: ELMo's spelling of the words."""

@@ -1,4 +1,4 @@
-"""Graph encoders: a graph in a runtime in, an Encoder out that maps a Batch to an Encoded with the last layer only.
+"""Graph encoders: a graph in a runtime in, an encoder out that maps token sequences to the last layer, in numpy.
 
 Callers use it like any encoder. Other layers, attention weights and gradients stay inside the graph: asking for them
 raises a FolderError.
@@ -8,22 +8,21 @@ B sequences, T positions, N tokens, D hidden size or outputs of a head, P target
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
-from bertworks.encoders.config import EncoderConfig
-from bertworks.encoders.encoded import BatchLayout, Encoded
-from bertworks.encoders.encoder import Encoder
-from bertworks.encoders.layers import DropoutSeeds
-from bertworks.engines.onnx_graph import END_LOGITS, LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT, START_LOGITS
-from bertworks.errors import FolderError, SettingsError
-from bertworks.sampling.batch import Batch
+from bertworks.engines.graph_names import END_LOGITS, LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT, START_LOGITS
+from bertworks.errors import FolderError, InputError
+from bertworks.sampling.padding import PaddedSequences, TokenSequence, pad_sequences
+
+if TYPE_CHECKING:
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.models.graph_config import GraphConfig
 
 UNSUPPORTED_MESSAGE = (
     "a model in {name} has only its last layer and predictions: other layers, attention weights and explanations need "
@@ -34,8 +33,14 @@ UNSUPPORTED_MESSAGE = (
 _MAX_PADDING_RATIO, _MIN_TOKENS = 1.25, 256
 # Positions whose logits over the vocabulary are computed at once: 60 MB for 30,522 tokens.
 _LOGIT_POSITIONS = 512
+# What an encoder in PyTorch has besides, as code that inspects or trains it asks for it.
+_INSIDE = frozenset(
+    ("attention_weights", "create_layout", "device", "embed", "embedding_components", "forward_layers", "layers",
+     "norm", "parameters", "pooler", "position_embeddings", "state_dict", "token_embeddings", "token_type_embeddings")
+)  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 
 class Runtime(Protocol):
@@ -50,7 +55,7 @@ class Runtime(Protocol):
         """How many threads may call `run` at the same time."""
         ...
 
-    def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[npt.NDArray[np.float32]]:
+    def run(self, inputs: tuple[Ints, Ints, Ints], output_names: Sequence[str]) -> list[Floats]:
         """Return the named outputs for input_ids, attention_mask and token_type_ids, each (B, T)."""
         ...
 
@@ -62,6 +67,10 @@ class GraphOutputs:
     last_hidden_state: tuple[str, ...] = (LAST_HIDDEN_STATE,)
     pooled: str | None = POOLER_OUTPUT
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.last_hidden_state, *([self.pooled] if self.pooled else []))
+
 
 # Head kind (see `onnx_graph.HEADS`) -> the graph outputs that replace hidden states: the head's linear is in the graph.
 HEAD_OUTPUTS = {
@@ -72,13 +81,13 @@ HEAD_OUTPUTS = {
 }
 
 
-class LastLayerOnly(tuple[torch.Tensor, ...]):
+class LastLayerOnly(tuple[Floats, ...]):
     """The hidden states of an encoder of which only the last layer is known; access to others is refused."""
 
     runtime: str
 
     @classmethod
-    def from_last(cls, last_hidden_state: torch.Tensor, num_layers: int, runtime: str) -> LastLayerOnly:
+    def from_last(cls, last_hidden_state: Floats, num_layers: int, runtime: str) -> LastLayerOnly:
         """Return the hidden states of the embeddings and `num_layers` layers."""
         layers = cls((last_hidden_state,) * (num_layers + 1))
         layers.runtime = runtime
@@ -90,7 +99,7 @@ class LastLayerOnly(tuple[torch.Tensor, ...]):
             refuse(self.runtime)
         return super().__getitem__(index)
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self) -> Iterator[Floats]:
         refuse(self.runtime)
 
 
@@ -99,143 +108,118 @@ def refuse(runtime: str) -> NoReturn:
     raise FolderError(UNSUPPORTED_MESSAGE.format(name=runtime))
 
 
-class _GraphEmbedding(nn.Module):
-    """Stands for an embedding inside a graph: its weight is empty and only has the device."""
+@dataclass(frozen=True, slots=True)
+class GraphEncoded:
+    """The output of a graph, named as in `encoders.encoded.Encoded`.
 
-    def __init__(self, runtime: str, hidden_size: int) -> None:
-        super().__init__()
-        self.runtime = runtime
-        self.weight = nn.Parameter(torch.empty(0, hidden_size), requires_grad=False)
-
-    def forward(self, input_ids: torch.Tensor) -> NoReturn:
-        refuse(self.runtime)
-
-
-class GraphEncoder(Encoder):
-    """An encoder whose layers run in a runtime. It has no weights, only their digest.
-
-    With the outputs of an MLM head it returns logits instead of hidden states.
+    hidden_states   the last layer (N, D), or the outputs of a token head; other layers are refused
+    pooled          (B, D) the pooled output, or the outputs of a head on it
+    starts          the index of the first token of each sequence among the N tokens
     """
 
-    def __init__(self, config: EncoderConfig, runtime: Runtime, graph_outputs: GraphOutputs | None = None) -> None:
-        nn.Module.__init__(self)  # not Encoder's: there are no layers
+    hidden_states: LastLayerOnly
+    pooled: Floats | None
+    starts: list[int]
+
+    @property
+    def last_hidden_state(self) -> Floats:
+        last: Floats = self.hidden_states[-1]
+        return last
+
+
+class GraphEncoder:
+    """An encoder whose layers run in a runtime. It has no weights, only their digest."""
+
+    attention = "bidirectional"
+    has_attention = False
+    reads_characters = False
+
+    def __init__(
+        self, config: EncoderConfig | GraphConfig, runtime: Runtime, graph_outputs: GraphOutputs | None = None
+    ) -> None:
         self.config = config
-        self.attention = "bidirectional"
-        self.activation_checkpointing = False
         self.runtime = runtime
         self.graph_outputs = graph_outputs or GraphOutputs(
             pooled=POOLER_OUTPUT if POOLER_OUTPUT in runtime.outputs else None
         )
-        self.token_embeddings = _GraphEmbedding(runtime.name, config.hidden_size)  # type: ignore[assignment]
-        self.register_buffer("digest", torch.tensor(list(runtime.digest), dtype=torch.uint8))
-        self.eval()
 
     @property
     def num_parallel_batches(self) -> int:
         return self.runtime.num_parallel_batches
 
     @property
-    def has_attention(self) -> bool:
-        return False
-
-    def create_layout(self, batch: Batch) -> BatchLayout:
-        if batch.attention not in (None, "bidirectional"):
-            raise SettingsError(f"a graph in {self.runtime.name} has bidirectional attention only; use --engine torch")
-        return super().create_layout(batch)
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits of a hash of graph and weights: `embed` resumes an output only with the same."""
+        digest, hidden_size = self.runtime.digest, self.config.hidden_size
+        content = f"digest ({len(digest)},)\n".encode() + digest
+        content += f"token_embeddings.weight (0, {hidden_size})\n".encode()
+        return hashlib.sha256(content).hexdigest()[:16]
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("layers", "position_embeddings", "token_type_embeddings", "norm", "pooler"):
+        if name in _INSIDE:
             refuse(self.runtime.name)
-        return super().__getattr__(name)
+        raise AttributeError(f"a graph encoder has no attribute '{name}'")
 
-    def forward(
-        self,
-        batch: Batch,
-        state: object | None = None,
-        seeds: DropoutSeeds | None = None,
-        positions: torch.Tensor | None = None,
-        sparse_grad: bool = False,
-    ) -> Encoded:
-        """Return the last hidden state and the pooled output; a graph always computes all positions."""
-        layout = self.create_layout(batch)
-        if self.graph_outputs is HEAD_OUTPUTS["mlm"]:
-            empty = torch.empty(0, self.config.vocab_size)
-            return LazyLogits(hidden_states=(empty,), pooled=None, layout=layout, encoder=self, batch=batch)
-        results = [self._run(batch, group, layout.index is not None) for group in _group_by_length(layout)]
-        last = (
-            torch.cat([hidden_state for hidden_state, _ in results])
-            if self.graph_outputs.last_hidden_state
-            else torch.empty(0, self.config.hidden_size)
+    def encode_sequences(self, sequences: Sequence[TokenSequence], pad: int) -> GraphEncoded:
+        """Return the last hidden state and the pooled output of sequences; a graph always computes all positions."""
+        padded = self._pad(sequences, pad)
+        results = [self._run(padded, group) for group in _group_by_length(padded.lengths.tolist())]
+        last, pooled = (
+            np.concatenate([result[index] for result in results]) if has_output else None
+            for index, has_output in enumerate((self.graph_outputs.last_hidden_state, self.graph_outputs.pooled))
         )
-        pooled = torch.cat([part for _, part in results if part is not None]) if self.graph_outputs.pooled else None
-        hidden_states = LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name)
-        return Encoded(hidden_states=hidden_states, pooled=pooled, layout=layout)
+        if last is None:
+            last = np.empty((0, self.config.hidden_size), dtype=np.float32)
+        layers = LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name)
+        return GraphEncoded(layers, pooled, (np.cumsum(padded.lengths) - padded.lengths).tolist())
 
-    def compute_outputs(
-        self, batch: Batch, sequences: slice, output_names: Sequence[str]
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Return outputs of some sequences, padded to the longest of them, and their attention mask."""
-        lengths = batch.lengths[sequences]
-        max_length = int(lengths.max()) if sequences != slice(None) else batch.input_ids.shape[1]
-        mask = torch.arange(max_length) < lengths[:, None]  # (B, T)
-        tensors = (batch.input_ids[sequences, :max_length], mask.long(), batch.token_type_ids[sequences, :max_length])
-        input_ids, attention_mask, token_type_ids = (np.ascontiguousarray(values.numpy()) for values in tensors)
-        outputs = self.runtime.run((input_ids, attention_mask, token_type_ids), output_names)
-        return [torch.from_numpy(values) for values in outputs], mask
+    def mlm_logits(self, sequences: Sequence[TokenSequence], positions: Sequence[Ints], pad: int) -> Floats:
+        """Return the logits (P, V) at the positions of each sequence, a few sequences at a time: all take gigabytes."""
+        indices = [index for index, wanted in enumerate(positions) if len(wanted)]
+        longest = max(len(sequence.input_ids) for sequence in sequences)
+        step = max(1, _LOGIT_POSITIONS // longest)
+        results: list[Floats] = []
+        for first in range(0, len(indices), step):
+            chosen = indices[first : first + step]
+            padded = self._pad([sequences[index] for index in chosen], pad)
+            (logits,) = self._compute(padded, slice(None), (LOGITS,))
+            results += [logits[row, positions[index]] for row, index in enumerate(chosen)]
+        return np.concatenate(results)
 
-    def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> NoReturn:
-        refuse(self.runtime.name)
+    def _pad(self, sequences: Sequence[TokenSequence], pad: int) -> PaddedSequences:
+        padded = pad_sequences(sequences, pad)
+        length, max_length = padded.input_ids.shape[1], self.config.max_length
+        if length > max_length:
+            raise InputError(
+                f"a sequence of {length} tokens is longer than the {max_length} positions of this model; split the "
+                f"text into windows, or choose a smaller --max-length"
+            )
+        return padded
 
-    def forward_layers(
-        self,
-        hidden_states: torch.Tensor,
-        layout: BatchLayout,
-        seeds: DropoutSeeds | None = None,
-        positions: torch.Tensor | None = None,
-    ) -> NoReturn:
-        refuse(self.runtime.name)
-
-    def _run(self, batch: Batch, sequences: slice, is_packed: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        output_names = (
-            *self.graph_outputs.last_hidden_state,
-            *([self.graph_outputs.pooled] if self.graph_outputs.pooled else []),
-        )
-        outputs, mask = self.compute_outputs(batch, sequences, output_names)
-        pooled = outputs.pop() if self.graph_outputs.pooled else None
+    def _run(self, padded: PaddedSequences, sequences: slice) -> tuple[Floats, Floats]:
+        """Return the last hidden state (n, D) of the tokens of some sequences, and their pooled output (b, D)."""
+        outputs = self._compute(padded, sequences, self.graph_outputs.names)
+        pooled = outputs.pop() if self.graph_outputs.pooled else np.empty(0, dtype=np.float32)
         if not outputs:
-            return torch.empty(0, self.config.hidden_size), pooled
-        last = outputs[0] if len(outputs) == 1 else torch.stack(outputs, -1)  # (B, T, D)
-        return (last[mask] if is_packed else last.flatten(0, 1)), pooled
+            return np.empty(0, dtype=np.float32), pooled
+        last = outputs[0] if len(outputs) == 1 else np.stack(outputs, -1)  # (b, t, D)
+        lengths = padded.lengths[sequences]
+        is_full = lengths.sum() == last.shape[0] * last.shape[1]
+        mask = np.arange(last.shape[1]) < lengths[:, None]
+        return (last.reshape(-1, last.shape[2]) if is_full else last[mask]), pooled
+
+    def _compute(self, padded: PaddedSequences, sequences: slice, output_names: Sequence[str]) -> list[Floats]:
+        """Return outputs of some sequences, padded to the longest of them."""
+        max_length = int(padded.lengths[sequences].max())
+        arrays = (padded.input_ids, padded.attention_mask, padded.token_type_ids)
+        input_ids, attention_mask, token_type_ids = (
+            np.ascontiguousarray(values[sequences, :max_length]) for values in arrays
+        )
+        return self.runtime.run((input_ids, attention_mask, token_type_ids), output_names)
 
 
-@dataclass(frozen=True, slots=True)
-class LazyLogits(Encoded):
-    """Logits over the vocabulary, computed on `gather`, a few sequences at a time: all of them take gigabytes."""
-
-    encoder: GraphEncoder | None = None
-    batch: Batch | None = None
-
-    def gather(self, positions: torch.Tensor, layer: int = -1) -> torch.Tensor:
-        """Return the logits (P, V) at flat positions (sequence * T + position), which must be ascending."""
-        assert self.encoder is not None
-        assert self.batch is not None
-        num_sequences, length = self.batch.input_ids.shape
-        step = max(1, _LOGIT_POSITIONS // length)
-        results = []
-        for first in range(0, num_sequences, step):
-            start, end = first * length, (first + step) * length
-            local = positions[(positions >= start) & (positions < end)] - start
-            if len(local):
-                (logits,), _ = self.encoder.compute_outputs(self.batch, slice(first, first + step), (LOGITS,))
-                results.append(logits[local // length, local % length])
-        return torch.cat(results)
-
-
-def _group_by_length(layout: BatchLayout) -> list[slice]:
-    """Return consecutive sequences of about equal length to run together; all of them if the layout is padded."""
-    if layout.index is None:
-        return [slice(None)]
-    lengths = layout.lengths.tolist()
+def _group_by_length(lengths: Sequence[int]) -> list[slice]:
+    """Return consecutive sequences of about equal length to run together."""
     groups: list[slice] = []
     first = num_tokens = longest = 0
     for index, length in enumerate(lengths):

@@ -1,22 +1,25 @@
-"""ONNX Runtime: a graph in, its outputs for token sequences out, with torch's number of threads."""
+"""ONNX Runtime: a graph in, its outputs for token sequences out, with as many threads as `parallel.threads` says."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from bertworks.disk import sha256
-from bertworks.encoders.encoder import Encoder
 from bertworks.engines.graph_encoder import Ints
-from bertworks.engines.onnx_graph import INPUTS, GraphHead, build_graph
+from bertworks.engines.graph_names import INPUTS
 from bertworks.engines.optional import import_optional
 from bertworks.errors import BertworksError, FolderError
+from bertworks.parallel.threads import get_num_threads
+
+if TYPE_CHECKING:
+    from bertworks.encoders.encoder import Encoder
+    from bertworks.engines.onnx_graph import GraphHead
 
 _QUIET = 3  # errors only: it warns if it finds no accelerator
 
@@ -39,11 +42,11 @@ class OnnxRuntime:
 
     @property
     def num_parallel_batches(self) -> int:
-        return torch.get_num_threads()
+        return get_num_threads()
 
     def _session(self) -> Any:
         """Return the session for the number of threads of the calling thread; created on first use."""
-        num_threads = torch.get_num_threads()
+        num_threads = get_num_threads()
         if num_threads not in self._sessions:
             options = self._runtime.SessionOptions()
             options.intra_op_num_threads = num_threads
@@ -67,6 +70,8 @@ class OnnxRuntime:
     @classmethod
     def from_encoder(cls, encoder: Encoder, head: GraphHead | None, has_pooler: bool) -> OnnxRuntime:
         """Build and load the graph of an encoder with its head."""
+        from bertworks.engines.onnx_graph import build_graph  # with PyTorch
+
         graph = build_graph(encoder, head, has_pooler).SerializeToString()
         return cls(graph, hashlib.sha256(graph).digest())
 

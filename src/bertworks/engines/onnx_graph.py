@@ -25,6 +25,7 @@ from bertworks.encoders.encoded import BatchLayout, SequenceGroup
 from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.modernbert import ModernBert
 from bertworks.encoders.relative_attention import RelativeAttention
+from bertworks.engines.graph_names import END_LOGITS, INPUTS, LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT, START_LOGITS
 from bertworks.engines.onnx_disentangled import (
     RELATIVE_EMBEDDINGS,
     DisentangledInputs,
@@ -37,9 +38,6 @@ from bertworks.engines.onnx_rotary import RotaryInputs, build_rotary_inputs, is_
 from bertworks.engines.optional import import_optional
 from bertworks.errors import SettingsError
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-LAST_HIDDEN_STATE, POOLER_OUTPUT, LOGITS = "last_hidden_state", "pooler_output", "logits"
-START_LOGITS, END_LOGITS = "start_logits", "end_logits"
 # What the layers of an encoder share, beside the mask.
 PositionInputs = RelativeInputs | DisentangledInputs | RotaryInputs | None
 # Added to the scores of masked positions: their softmax is 0, and sums stay finite in fp16.

@@ -1,4 +1,4 @@
-"""OpenVINO: a graph in, its outputs for token sequences out, with torch's number of threads."""
+"""OpenVINO: a graph in, its outputs for token sequences out, with as many threads as `parallel.threads` says."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from bertworks.disk import check_space, sha256
-from bertworks.encoders.encoder import Encoder
 from bertworks.engines.graph_encoder import Ints
-from bertworks.engines.onnx_graph import INPUTS, GraphHead, build_graph
+from bertworks.engines.graph_names import INPUTS
 from bertworks.engines.optional import import_optional
 from bertworks.errors import FolderError
+from bertworks.parallel.threads import get_num_threads
+
+if TYPE_CHECKING:
+    from bertworks.encoders.encoder import Encoder
+    from bertworks.engines.onnx_graph import GraphHead
 
 _PURPOSE = "running a model in OpenVINO"
 # The graph without its weights is smaller.
@@ -38,7 +41,7 @@ class OpenvinoRuntime:
         self._inputs = {port.get_any_name() for port in model.inputs}  # unused inputs are removed
         self._requests: dict[tuple[str, ...], Any] = {}
         self._lock = threading.Lock()
-        self._num_threads = torch.get_num_threads()
+        self._num_threads = get_num_threads()
         self.outputs = tuple(self._results)
         self.digest = digest
 
@@ -58,6 +61,8 @@ class OpenvinoRuntime:
     @classmethod
     def from_encoder(cls, encoder: Encoder, head: GraphHead | None, has_pooler: bool) -> OpenvinoRuntime:
         """Build and load the graph of an encoder with its head."""
+        from bertworks.engines.onnx_graph import build_graph  # with PyTorch
+
         graph = build_graph(encoder, head, has_pooler).SerializeToString()
         return cls(_core().read_model(graph), hashlib.sha256(graph).digest())
 

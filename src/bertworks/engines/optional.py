@@ -9,7 +9,10 @@ from bertworks.errors import MissingDependencyError
 
 
 def import_optional(package: str, extra: str, purpose: str) -> Any:
-    """Import an optional package or one of its modules, on first use because such packages are heavy."""
+    """Import an optional package or one of its modules, on first use because such packages are heavy.
+
+    Without an `extra` the package is a dependency of bertworks itself, which the distribution bertworks-run lacks.
+    """
     try:
         return import_module(package)
     except ModuleNotFoundError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.openvino_engine import OpenvinoRuntime
 from bertworks.errors import SettingsError
-from bertworks.models.weights import find_weights
+from bertworks.models.weight_files import find_weights
 
 TORCH = "torch"
 RUNTIMES: dict[str, type[OnnxRuntime] | type[OpenvinoRuntime]] = {"onnx": OnnxRuntime, "openvino": OpenvinoRuntime}

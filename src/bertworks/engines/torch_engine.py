@@ -1,19 +1,27 @@
-"""The PyTorch engine: token sequences in, encoder outputs out, batched by a token budget, without padding."""
+"""The engine of all encoders: token sequences in, encoder outputs out, batched by a token budget, without padding.
+
+An encoder in PyTorch returns tensors, a graph numpy arrays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
-from bertworks.encoders.encoded import Encoded
-from bertworks.encoders.encoder import Encoder
 from bertworks.engines.batching import FIRST_WINDOW, TOKEN_BUDGET, WINDOW, batch_by_token_budget, restore_order
 from bertworks.engines.workers import map_parallel
-from bertworks.sampling.batch import TokenSequence, collate_sequences
+from bertworks.sampling.padding import TokenSequence
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from bertworks.encoders.encoded import Encoded
+    from bertworks.encoders.encoder import Encoder
 
 R = TypeVar("R", bound=TokenSequence)
 V = TypeVar("V")
@@ -54,11 +62,9 @@ class TorchEngine:
             FIRST_WINDOW,
         )
 
-    @torch.inference_mode()
     def _encode_batch(self, indexed_batch: list[tuple[int, R]]) -> EncodedBatch[R]:
         indices, sequences = zip(*indexed_batch, strict=True)
-        batch = collate_sequences(sequences, self.tokenizer.specials.pad).to(self.encoder.device)
-        return EncodedBatch(indices, sequences, self.encoder(batch))
+        return EncodedBatch(indices, sequences, self.encoder.encode_sequences(sequences, self.tokenizer.specials.pad))
 
     def predict(self, sequences: Iterable[R], decode: Callable[[EncodedBatch[R]], Iterable[V]]) -> Iterator[V]:
         """Yield the prediction for each sequence, in the order of the input; `decode` returns one per sequence."""
@@ -69,8 +75,12 @@ class TorchEngine:
     ) -> Iterator[tuple[int, V]]:
         def predict_batch(indexed_batch: list[tuple[int, R]]) -> list[tuple[int, V]]:
             encoded = self._encode_batch(indexed_batch)
-            with torch.inference_mode():
-                return list(zip(encoded.indices, decode(encoded), strict=True))
+            return list(zip(encoded.indices, decode(encoded), strict=True))
 
         for predictions in map_parallel(self._batches(sequences), predict_batch, self.encoder.num_parallel_batches):
             yield from predictions
+
+
+def to_numpy(values: torch.Tensor | npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the values of an encoder in fp32: a tensor's are copied where its precision or device differs."""
+    return values if isinstance(values, np.ndarray) else values.float().cpu().numpy()

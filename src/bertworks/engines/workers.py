@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import TypeVar
 
-import torch
+from bertworks.parallel.threads import get_num_threads, set_num_threads
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -26,9 +26,9 @@ def map_parallel(jobs: Iterable[J], compute: Callable[[J], R], num_workers: int)
     if num_workers < 2 or len(first) < 2:
         yield from map(compute, chain(first, source))
         return
-    num_threads = torch.get_num_threads()
+    num_threads = get_num_threads()
     # set_num_threads holds for the calling thread and for threads started later, so it is reset at the end.
-    pool = ThreadPoolExecutor(num_workers, "batches", initializer=partial(torch.set_num_threads, 1))
+    pool = ThreadPoolExecutor(num_workers, "batches", initializer=partial(set_num_threads, 1))
     pending: deque[Future[R]] = deque()
     try:
         for job in chain(first, source):
@@ -39,4 +39,4 @@ def map_parallel(jobs: Iterable[J], compute: Callable[[J], R], num_workers: int)
             yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(num_threads)
+        set_num_threads(num_threads)

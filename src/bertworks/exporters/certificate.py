@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bertworks.engines.onnx_graph import LOGITS
+from bertworks.engines.graph_names import LOGITS
 from bertworks.errors import FolderError
 from bertworks.exporters.parity import ParityResult
 from bertworks.tasks.contract import TaskScores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,15 @@ from bertworks.exporters.onnx import write_onnx
 from bertworks.exporters.openvino import write_openvino
 from bertworks.exporters.parity import ParitySample, builtin_sample, compare, sample_of_examples, sample_of_texts
 from bertworks.folder_lock import lock_output
+from bertworks.inference.graph_heads import graph_head
 from bertworks.inference.model import Model, load
 from bertworks.integrity.model_files import write_metadata
+from bertworks.models.exported_folder import GRAPH
 from bertworks.models.folder import read_folder, versions
+from bertworks.models.graph_config import GraphConfig
 from bertworks.models.hub import fetch
-from bertworks.models.weights import find_weights
+from bertworks.models.metadata import read_config
+from bertworks.models.weight_files import find_weights
 from bertworks.reading import convert_paths
 from bertworks.tasks.contract import TaskScores
 
@@ -103,7 +107,8 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
         before = _score(original, request)
         copy_settings(folder, staged, read_folder(folder).config, original.tokenizer)
         scheme = target.write(original, staged, sample, tolerance)
-        write_metadata(staged, original.metadata)  # loading checks the hashes
+        metadata = _metadata(original, staged)
+        write_metadata(staged, metadata)  # loading checks the hashes
         exported = load(staged, precision="fp32")
         after = _score(exported, request)
         change = None
@@ -121,9 +126,25 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
         certificate.check(request.model)
         content = certificate.to_dict() | {"original": _provenance(folder), "versions": versions()}
         write_json(staged / CERTIFICATE, content)
-        write_metadata(staged, original.metadata)
+        write_metadata(staged, metadata)
         bytes_before, bytes_after = folder_size(folder), folder_size(staged)
     return ExportResult(request.output, content, bytes_before, bytes_after)
+
+
+def _metadata(original: Model, output: Path) -> dict[str, Any]:
+    """Return the bertworks.json of an export. That of a graph states its sizes and its task, and config.json the
+    labels, so that it runs without the code of its family, and without PyTorch."""
+    if find_export_engine(output) is None:
+        return original.metadata
+    task = None if original.predictor is None else original.predictor.module.task
+    head = graph_head(original.mlm_head, original.predictor)
+    graph_config = GraphConfig.from_encoder_config(original.encoder.config, "" if head is None else head.kind)
+    metadata = {**original.metadata, GRAPH: asdict(graph_config)}
+    if task is not None and "task" not in original.metadata:
+        config_path = output / "config.json"
+        write_json(config_path, {**read_config(config_path), **task.config()})
+        metadata |= {"task": task.name, **task.metadata()}
+    return metadata
 
 
 def _sample(model: Model, request: ExportRequest) -> ParitySample:

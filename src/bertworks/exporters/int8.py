@@ -30,9 +30,9 @@ from bertworks.engines.optional import import_optional
 from bertworks.engines.processor import has_exact_int8_matmul
 from bertworks.errors import FolderError
 from bertworks.exporters.parity import ParitySample, cosines_of, sequence_vectors
-from bertworks.inference.graph_models import graph_head
+from bertworks.inference.graph_heads import graph_head
 from bertworks.inference.model import Model
-from bertworks.sampling.batch import collate_sequences
+from bertworks.sampling.padding import pad_sequences
 from bertworks.sampling.windows import Window
 
 # The linear layers whose inputs are normalized, and SmoothQuant's alpha: how much of the range moves to the weights.
@@ -236,14 +236,15 @@ def _activations(model: Model, sequences: Sequence[Window]) -> dict[str, tuple[F
     graph = build_graph(model.encoder, None, False, recording_linear)
     for name in {values for _, values, _ in linears}:
         graph.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    encoder = GraphEncoder(model.encoder.config, OnnxRuntime(graph.SerializeToString(), b""))
-    batch = collate_sequences(_subsample(sequences), model.tokenizer.specials.pad)
-    outputs, mask = encoder.compute_outputs(batch, slice(None), [values for _, values, _ in linears])
+    runtime = OnnxRuntime(graph.SerializeToString(), b"")
+    padded = pad_sequences(_subsample(sequences), model.tokenizer.specials.pad)
+    inputs = (padded.input_ids, padded.attention_mask, padded.token_type_ids)
+    outputs, mask = runtime.run(inputs, [values for _, values, _ in linears]), padded.attention_mask.astype(bool)
     activations: dict[str, tuple[Floats, Floats]] = {}
     for (name, _, matrix), values in zip(linears, outputs, strict=True):
         # A shared layer has several inputs: all of them count.
         previous = [activations[name][0]] if name in activations else []
-        activations[name] = (np.concatenate([*previous, values[mask].numpy()]), matrix)
+        activations[name] = (np.concatenate([*previous, values[mask]]), matrix)
     return activations
 
 

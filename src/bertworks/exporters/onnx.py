@@ -8,7 +8,7 @@ from typing import Any
 from bertworks.disk import write_bytes
 from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.onnx_graph import build_graph
-from bertworks.inference.graph_models import graph_head
+from bertworks.inference.graph_heads import graph_head
 from bertworks.inference.model import Model
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.engines.openvino_engine import OpenvinoRuntime
-from bertworks.inference.graph_models import graph_head
+from bertworks.inference.graph_heads import graph_head
 from bertworks.inference.model import Model
 
 

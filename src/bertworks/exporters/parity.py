@@ -1,6 +1,6 @@
 """Parity: two models and token sequences in, the differences of their outputs out.
 
-B sequences, T positions, P masked positions, R sequences of the sample, D hidden size, V vocabulary.
+N tokens, P masked positions, R sequences of the sample, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from bertworks.embeddings.pooling import Pooling
 from bertworks.encoders.encoder import Encoder
 from bertworks.engines.batching import batch_by_token_budget
-from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT
+from bertworks.engines.graph_encoder import GraphEncoder
+from bertworks.engines.graph_names import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT
+from bertworks.engines.torch_engine import to_numpy
 from bertworks.exporters.sample_texts import TEXTS
-from bertworks.inference.fill_mask import MaskFiller
+from bertworks.inference.fill_mask import log_softmax
 from bertworks.inference.model import Model
-from bertworks.sampling.batch import Batch, collate_sequences
 from bertworks.sampling.windows import Window, WindowRule, make_windows
+from bertworks.tasks.contract import InputSequence
 from bertworks.vocabulary.tokenizer import SpecialTokenIds
 
 # Tokens of a batch: their logits over the whole vocabulary must fit into memory.
@@ -33,6 +34,7 @@ _MASK_STEP = 7
 # Examples of a file that are compared; more would not change the differences. Metrics use all examples.
 _MAX_EXAMPLES = 256
 
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 
@@ -93,23 +95,21 @@ def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> Pari
     return ParitySample(sequences[: 4 * _MAX_EXAMPLES], f"the first {len(features)} examples of {name}")
 
 
-@torch.inference_mode()
 def compare(original: Model, exported: Model, sample: ParitySample) -> ParityResult:
     """Compare the outputs of two models on the same batches."""
     differences: dict[str, float] = {}
     max_values: dict[str, float] = {}
-    for batch in _batches(sample.sequences, original.tokenizer.specials.pad):
+    for batch in _batches(sample.sequences):
         pairs = zip(_outputs(original, batch), _outputs(exported, batch), strict=True)
         for (name, expected), (_, actual) in pairs:
-            difference = float((expected - actual).abs().max())
+            difference = float(np.abs(expected - actual).max())
             differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(difference) else difference)
-            max_values[name] = max(max_values.get(name, 0.0), float(expected.abs().max()))
+            max_values[name] = max(max_values.get(name, 0.0), float(np.abs(expected).max()))
     pooling, pad = original.pooling, original.tokenizer.specials.pad
     vectors = (sequence_vectors(model.encoder, sample.sequences, pooling, pad) for model in (original, exported))
     return ParityResult(differences, max_values, cosines_of(*vectors), compare_mlm(original, exported, sample))
 
 
-@torch.inference_mode()
 def compare_mlm(original: Model, exported: Model, sample: ParitySample) -> MlmParity | None:
     """Compare the predictions of two models for masked tokens of the sample; None without a masked-LM head."""
     fillers = [model.mask_filler for model in (original, exported) if model.mask_filler is not None]
@@ -117,10 +117,10 @@ def compare_mlm(original: Model, exported: Model, sample: ParitySample) -> MlmPa
         return None
     num_masked = num_same = 0
     losses = [0.0, 0.0]
-    for batch, targets in _masked_batches(sample.sequences, original.tokenizer.specials):
-        log_probs = [_mlm_logits(filler, batch).log_softmax(-1) for filler in fillers]  # (P, V) each
+    for batch, positions, targets in _masked_batches(sample.sequences, original.tokenizer.specials):
+        log_probs = [log_softmax(filler.logits(batch, positions)) for filler in fillers]  # (P, V) each
         for index, scores in enumerate(log_probs):
-            losses[index] -= float(scores.gather(1, targets[:, None]).double().sum())
+            losses[index] -= float(scores[np.arange(len(targets)), targets].astype(np.float64).sum())
         num_same += int((log_probs[0].argmax(-1) == log_probs[1].argmax(-1)).sum())
         num_masked += len(targets)
     if not num_masked:
@@ -128,34 +128,40 @@ def compare_mlm(original: Model, exported: Model, sample: ParitySample) -> MlmPa
     return MlmParity(num_masked, losses[0] / num_masked, losses[1] / num_masked, num_same / num_masked)
 
 
-def _masked_batches(sequences: Sequence[Window], specials: SpecialTokenIds) -> Iterator[tuple[Batch, torch.Tensor]]:
-    """Yield batches with masked tokens at their `positions`, and the tokens that were there (P,)."""
-    for batch in _batches(sequences, specials.pad):
-        input_ids = batch.input_ids.flatten()
-        is_text = ~torch.isin(input_ids, torch.tensor(specials.ids))
-        positions = torch.nonzero(is_text).flatten()[_MASK_STEP // 2 :: _MASK_STEP]
-        if len(positions):
-            masked = input_ids.index_fill(0, positions, specials.mask).view_as(batch.input_ids)
-            yield replace(batch, input_ids=masked, positions=positions), input_ids[positions]
+def _masked_batches(
+    sequences: Sequence[Window], specials: SpecialTokenIds
+) -> Iterator[tuple[list[Window], list[Ints], Ints]]:
+    """Yield batches with masked tokens, their positions in each sequence, and the tokens that were there (P,)."""
+    for batch in _batches(sequences):
+        input_ids = np.concatenate([sequence.input_ids for sequence in batch])
+        masked = np.flatnonzero(~np.isin(input_ids, specials.ids))[_MASK_STEP // 2 :: _MASK_STEP]
+        if not len(masked):
+            continue
+        ends = np.cumsum([len(sequence) for sequence in batch])
+        masked_ids = input_ids.copy()
+        masked_ids[masked] = specials.mask
+        own_ids = np.split(masked_ids, ends[:-1])
+        positions = [
+            masked[(masked >= end - len(sequence)) & (masked < end)] - (end - len(sequence))
+            for sequence, end in zip(batch, ends, strict=True)
+        ]
+        sequences_with_masks = [replace(sequence, input_ids=ids) for sequence, ids in zip(batch, own_ids, strict=True)]
+        yield sequences_with_masks, positions, input_ids[masked]
 
 
-def _mlm_logits(mask_filler: MaskFiller, batch: Batch) -> torch.Tensor:
-    """Return the logits (P, V) of the masked-LM head at the positions of a batch."""
-    assert batch.positions is not None
-    encoder = mask_filler.encoder
-    encoded = encoder.transform_for_head(encoder(batch))
-    return mask_filler.head(encoded.gather(batch.positions), encoder.token_embeddings.weight)
-
-
-@torch.inference_mode()
-def sequence_vectors(encoder: Encoder, sequences: Sequence[Window], pooling: Pooling, pad: int) -> Floats:
+def sequence_vectors(
+    encoder: Encoder | GraphEncoder, sequences: Sequence[Window], pooling: Pooling, pad: int
+) -> Floats:
     """Return the sentence vector of each sequence (R, D), longer sequences first."""
     vectors = []
-    for batch in _batches(sequences, pad):
-        last_hidden_state = encoder(batch).to_padded()  # (B, T, D)
-        for hidden_states, length in zip(last_hidden_state, batch.lengths.tolist(), strict=True):
-            vectors.append(pooling.combine([pooling.pool(hidden_states[:length], slice(0, length))], length))
-    return torch.stack(vectors).numpy()
+    for batch in _batches(sequences):
+        encoded = encoder.encode_sequences(batch, pad)
+        last_hidden_state = to_numpy(encoded.last_hidden_state)  # (N, D)
+        for sequence, start in zip(batch, encoded.starts, strict=True):
+            length = len(sequence)
+            hidden_states = last_hidden_state[start : start + length]
+            vectors.append(pooling.combine([pooling.pool(hidden_states, slice(0, length))], length))
+    return np.stack(vectors)
 
 
 def cosines_of(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
@@ -166,21 +172,27 @@ def cosines_of(left: Floats, right: Floats) -> npt.NDArray[np.float64]:
     return cosines
 
 
-def _batches(sequences: Sequence[Window], pad: int) -> Iterator[Batch]:
+def _batches(sequences: Sequence[Window]) -> Iterator[list[Window]]:
     for indexed_sequences in batch_by_token_budget(sequences, len, _MAX_BATCH_TOKENS, max(1, len(sequences))):
-        yield collate_sequences([sequence for _, sequence in indexed_sequences], pad)
+        yield [sequence for _, sequence in indexed_sequences]
 
 
-def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the outputs of a model on a batch by their names in a graph; zero in padding."""
-    encoded = model.encoder(batch)
-    yield LAST_HIDDEN_STATE, encoded.to_padded()
+def _outputs(model: Model, batch: Sequence[Window]) -> Iterator[tuple[str, Floats]]:
+    """Yield the outputs of a model on a batch by their names in a graph."""
+    encoded = model.encoder.encode_sequences(batch, model.tokenizer.specials.pad)
+    last_hidden_state = to_numpy(encoded.last_hidden_state)  # of an encoder in PyTorch it may include padding
+    spans = zip(batch, encoded.starts, strict=True)
+    yield LAST_HIDDEN_STATE, np.concatenate([last_hidden_state[start : start + len(own)] for own, start in spans])
     if encoded.pooled is not None and model.has_pooler:
-        yield POOLER_OUTPUT, encoded.pooled
-    mask = torch.arange(batch.input_ids.shape[1]) < batch.lengths[:, None]
-    batch = replace(batch, positions=torch.nonzero(mask.flatten()).flatten())
+        yield POOLER_OUTPUT, to_numpy(encoded.pooled)
+    positions = [np.arange(len(sequence)) for sequence in batch]
     if model.predictor is not None:
-        outputs = model.predictor.module.outputs(batch)
-        yield LOGITS, outputs.masked_fill(outputs == -torch.inf, 0.0)  # logits of spans in padding are -inf
+        module = model.predictor.module
+        sequences = [
+            InputSequence.from_window(sequence, positions=own_positions if module.reads_positions else None)
+            for sequence, own_positions in zip(batch, positions, strict=True)
+        ]
+        outputs = module.compute_outputs(sequences, model.tokenizer)
+        yield LOGITS, np.concatenate([output.ravel() for output in outputs])
     elif model.mask_filler is not None:
-        yield LOGITS, _mlm_logits(model.mask_filler, batch)
+        yield LOGITS, model.mask_filler.logits(batch, positions)

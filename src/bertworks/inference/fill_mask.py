@@ -6,18 +6,27 @@ B sequences, V vocabulary, M masks of a text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
-from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
-from bertworks.inference.generate import NextWord
-from bertworks.objectives.heads import MlmHead
-from bertworks.sampling.batch import collate_sequences
+from bertworks.inference.generation_config import NextWord
+from bertworks.sampling.padding import TokenSequence
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.surface_forms import SurfaceForm, surface_form
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from bertworks.encoders.encoder import Encoder
+    from bertworks.engines.graph_encoder import GraphEncoder
+    from bertworks.inference.graph_models import GraphMlmHead
+    from bertworks.objectives.heads import MlmHead
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 # The beam is at least this wide, so that the best sequence does not depend on top_k.
 _MIN_BEAM_SIZE = 16
@@ -55,11 +64,10 @@ class FillMaskResult:
 class MaskFiller:
     """Fills masks with an encoder, its MLM head and its tokenizer."""
 
-    encoder: Encoder
-    head: MlmHead
+    encoder: Encoder | GraphEncoder
+    head: MlmHead | GraphMlmHead
     tokenizer: Tokenizer
 
-    @torch.inference_mode()
     def fill_mask(self, text: str, top_k: int = 5) -> FillMaskResult:
         """Return the `top_k` candidates for each mask of `text` and the `top_k` best joint fillings."""
         if top_k < 1:
@@ -67,7 +75,7 @@ class MaskFiller:
         encoding = self._encode(text)
         mask_id = self.tokenizer.specials.mask
         positions = [position for position, token_id in enumerate(encoding.input_ids) if token_id == mask_id]
-        log_probs = self._log_probs(torch.tensor([encoding.input_ids]), encoding, positions)[0]  # (M, V)
+        log_probs = self._log_probs(np.array([encoding.input_ids]), encoding, positions)[0]  # (M, V)
         mask_candidates = tuple(self._candidates(mask_log_probs, top_k) for mask_log_probs in log_probs)
         return FillMaskResult(text, mask_candidates, self._beam_search(text, encoding, positions, top_k))
 
@@ -84,6 +92,11 @@ class MaskFiller:
                 words.append(NextWord(form.text, (candidate.token,), candidate.probability))
         return tuple(words[:top_k])
 
+    def logits(self, sequences: Sequence[TokenSequence], positions: Sequence[Ints]) -> Floats:
+        """Return the logits (P, V) of the masked-LM head at the positions of each sequence."""
+        encoder = cast("Encoder", self.encoder)
+        return self.head.logits_at(encoder, sequences, positions, self.tokenizer.specials.pad)
+
     def _encode(self, text: str) -> Encoding:
         encoding = self.tokenizer.encode(text, parse_masks=True)
         mask, max_length = self.tokenizer.specials.mask, self.encoder.config.max_length
@@ -97,52 +110,51 @@ class MaskFiller:
             )
         return encoding
 
-    def _log_probs(self, input_ids: torch.Tensor, encoding: Encoding, positions: list[int]) -> torch.Tensor:
+    def _log_probs(self, input_ids: Ints, encoding: Encoding, positions: list[int]) -> Floats:
         """Return (B, M, V): log probabilities at `positions`, for several fillings (B, T) of one text."""
-        batch = collate_sequences([encoding] * len(input_ids), self.tokenizer.specials.pad)
-        batch.input_ids.copy_(input_ids)
-        device = self.encoder.token_embeddings.weight.device
-        length = input_ids.shape[1]
-        flat_positions = torch.tensor(
-            [sequence * length + position for sequence in range(len(input_ids)) for position in positions],
-            device=device,
-        )
-        self.encoder.eval()
-        encoded = self.encoder(batch.to(device), positions=flat_positions)
-        hidden_states = self.encoder.transform_for_head(encoded).gather(flat_positions)
-        logits = self.head(hidden_states, self.encoder.token_embeddings.weight).cpu()
-        logits = logits[:, : self.tokenizer.vocab_size]  # the embedding table may be padded to a round size
-        logits[:, list(self.tokenizer.specials.ids)] = float("-inf")  # never predict a special token
-        return torch.log_softmax(logits, -1).view(len(input_ids), len(positions), -1)
+        sequences = [replace(encoding, input_ids=tuple(own_ids)) for own_ids in input_ids.tolist()]
+        logits = self.logits(sequences, [np.array(positions, dtype=np.int64)] * len(sequences))
+        logits = logits[:, : self.tokenizer.vocab_size].copy()  # the embedding table may be padded to a round size
+        logits[:, list(self.tokenizer.specials.ids)] = -np.inf  # never predict a special token
+        return log_softmax(logits).reshape(len(sequences), len(positions), -1)
 
-    def _candidates(self, log_probs: torch.Tensor, top_k: int) -> tuple[TokenCandidate, ...]:
+    def _candidates(self, log_probs: Floats, top_k: int) -> tuple[TokenCandidate, ...]:
         token_ids, values = _top_k(log_probs, top_k)
-        pairs = zip(token_ids.tolist(), values.exp().tolist(), strict=True)
+        pairs = zip(token_ids.tolist(), np.exp(values).tolist(), strict=True)
         return tuple(TokenCandidate(self.tokenizer.tokens[token_id], probability) for token_id, probability in pairs)
 
     def _beam_search(
         self, text: str, encoding: Encoding, positions: list[int], top_k: int
     ) -> tuple[SequenceCandidate, ...]:
         """Fill the masks from left to right by beam search and return the `top_k` best sequences."""
-        beams = torch.tensor([encoding.input_ids])
-        beam_scores = torch.zeros(1)
+        beams = np.array([encoding.input_ids])
+        beam_scores = np.zeros(1, dtype=np.float32)
         for index, position in enumerate(positions):
             log_probs = self._log_probs(beams, encoding, positions[index : index + 1])[:, 0]  # (beams, V)
             indices, beam_scores = _top_k((beam_scores[:, None] + log_probs).flatten(), max(top_k, _MIN_BEAM_SIZE))
             beams = beams[indices // log_probs.shape[1]]
             beams[:, position] = indices % log_probs.shape[1]
         candidates = []
-        for input_ids, probability in zip(beams[:top_k].tolist(), beam_scores[:top_k].exp().tolist(), strict=True):
+        for input_ids, probability in zip(beams[:top_k].tolist(), np.exp(beam_scores[:top_k]).tolist(), strict=True):
             tokens = tuple(self.tokenizer.tokens[input_ids[position]] for position in positions)
             forms = [surface_form(self.tokenizer, input_ids[position]) for position in positions]
             candidates.append(SequenceCandidate(_replace_masks(text, encoding, positions, forms), tokens, probability))
         return tuple(candidates)
 
 
-def _top_k(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return indices and values of the k highest finite scores."""
-    best = scores.topk(min(k, int(torch.isfinite(scores).sum())))
-    return best.indices, best.values
+def log_softmax(logits: Floats) -> Floats:
+    """Return the log probabilities of logits (…, V); -inf stays -inf."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _top_k(scores: Floats, k: int) -> tuple[Ints, Floats]:
+    """Return indices and values of the k highest finite scores; of equal ones, the lower index first."""
+    k = min(k, int(np.isfinite(scores).sum()))
+    lowest = np.partition(scores, len(scores) - k)[len(scores) - k] if k else np.inf
+    candidates = np.flatnonzero(scores >= lowest)
+    indices = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
+    return indices, scores[indices]
 
 
 def _replace_masks(text: str, encoding: Encoding, positions: list[int], surface_forms: Sequence[SurfaceForm]) -> str:

@@ -3,6 +3,8 @@
 bertworks.json keeps the task, window rule, null threshold, temperature, and the scores with hashes of their data. A
 folder of transformers without it is read by its architecture. A recurrent head, and a head that transformers has no
 class for, keep our tensor names; transformers loads only the encoder of such a folder.
+
+An exported folder is read without PyTorch: what needs it is imported where it is used.
 """
 
 from __future__ import annotations
@@ -10,23 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import torch
-
-from bertworks.encoders.encoder import Encoder
-from bertworks.encoders.families import architecture_of
+from bertworks.engines.runtimes import find_export_engine
 from bertworks.errors import FolderError
 from bertworks.inference.predictor import Predictor
 from bertworks.integrity.model_files import METADATA_FILE
-from bertworks.models.folder import ModelFolder, read_folder, write_folder
-from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.windows import WindowRule
 from bertworks.settings import from_table
 from bertworks.tasks.contract import Task
-from bertworks.tasks.module import TaskModule
-from bertworks.tasks.recurrent_head import RecurrentSettings
 from bertworks.tasks.registry import TASKS, task_of
+
+if TYPE_CHECKING:
+    from bertworks.encoders.encoder import Encoder
+    from bertworks.models.exported_folder import ExportedFolder
+    from bertworks.models.folder import ModelFolder
 
 
 def save_finetuned(
@@ -36,6 +36,10 @@ def save_finetuned(
 
     `other_files` are those of a sentence-transformers base, by name.
     """
+    from bertworks.encoders.families import architecture_of
+    from bertworks.models.folder import write_folder
+    from bertworks.models.tensor_names import to_hf_names
+
     module = predictor.module
     encoder_config, task, recurrent = module.encoder.config, module.task, module.recurrent
     family, kind = module.family, module.transformers_head_kind
@@ -68,7 +72,7 @@ def load_predictor(
 
     model = load(name, engine=engine, precision=precision)
     if model.predictor is None:
-        read_task(read_folder(model.folder))  # raises an error that says why
+        _refuse_pretrained(model.folder)
     assert model.predictor is not None
     task = model.predictor.module.task
     if expected_task is not None and task.name != expected_task:
@@ -78,6 +82,15 @@ def load_predictor(
     return model.predictor
 
 
+def _refuse_pretrained(folder: Path) -> None:
+    """Raise an error that says why a folder has no task."""
+    if find_export_engine(folder) is not None:
+        raise FolderError(f"{folder} is not fine-tuned for a task; export a model that `bertworks finetune` wrote")
+    from bertworks.models.folder import read_folder
+
+    read_task(read_folder(folder))
+
+
 def is_finetuned(folder: ModelFolder) -> bool:
     """Whether a folder is fine-tuned for a task."""
     return "task" in folder.metadata or any(_has_task_architecture(folder, task) for task in TASKS.values())
@@ -85,6 +98,8 @@ def is_finetuned(folder: ModelFolder) -> bool:
 
 def _has_task_architecture(folder: ModelFolder, task: type[Task]) -> bool:
     """Whether one of the folder's transformers architectures has the head of a task."""
+    from bertworks.encoders.families import architecture_of
+
     if task.head_kind not in folder.family.heads:
         return False
     return architecture_of(folder.encoder_config, task.head_kind) in (folder.config.get("architectures") or [])
@@ -92,6 +107,12 @@ def _has_task_architecture(folder: ModelFolder, task: type[Task]) -> bool:
 
 def build_predictor(folder: ModelFolder, encoder: Encoder, task: Task) -> Predictor:
     """Return a predictor: the folder's encoder with the head of its task."""
+    import torch
+
+    from bertworks.models.tensor_names import load_into
+    from bertworks.tasks.module import TaskModule
+    from bertworks.tasks.recurrent_head import RecurrentSettings
+
     recurrent_settings = folder.metadata.get("recurrent_head")
     recurrent = None
     if recurrent_settings is not None:
@@ -117,11 +138,18 @@ def task_window_rule(metadata: Mapping[str, Any], task: Task, model_max_length: 
     return replace(rule, max_length=max_length, overlap=min(rule.overlap, max_length // 4))
 
 
-def read_task(folder: ModelFolder) -> Task:
+def read_task(folder: ModelFolder | ExportedFolder) -> Task:
     """Return the task that a folder is fine-tuned for."""
     name = folder.metadata.get("task")
     if name is not None:
         return task_of(str(name)).from_metadata(folder.metadata, folder.config)
+    return _read_task_of_config(cast("ModelFolder", folder))  # an exported folder states its task
+
+
+def _read_task_of_config(folder: ModelFolder) -> Task:
+    """Return the task of a folder of transformers, by its architecture."""
+    from bertworks.encoders.families import architecture_of
+
     architectures = folder.config.get("architectures") or []
     for task in TASKS.values():
         if _has_task_architecture(folder, task) and task.matches_config(folder.config):

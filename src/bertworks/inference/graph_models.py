@@ -1,102 +1,123 @@
-"""Models whose graph runs in ONNX Runtime or OpenVINO: heads in, graph heads out; a runtime in, model parts out."""
+"""Models whose graph runs in ONNX Runtime or OpenVINO: a runtime in, an encoder, a masked-LM head or a predictor out.
+
+All of it computes in numpy: neither this file nor what it imports needs PyTorch.
+
+P masked positions, V vocabulary.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
-from bertworks.encoders.config import EncoderConfig
-from bertworks.encoders.families import family_of
-from bertworks.engines.graph_encoder import HEAD_OUTPUTS, GraphEncoder, Runtime, refuse
-from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, GraphHead
-from bertworks.engines.processor import check_processor
-from bertworks.errors import FolderError, SettingsError
-from bertworks.inference.finetuned import is_finetuned, read_task, task_window_rule
+from bertworks.engines.graph_encoder import HEAD_OUTPUTS, GraphEncoder, GraphOutputs, Runtime
+from bertworks.engines.graph_names import LOGITS
+from bertworks.errors import FolderError
+from bertworks.inference.finetuned import read_task, task_window_rule
 from bertworks.inference.predictor import Predictor
-from bertworks.models.folder import ModelFolder
-from bertworks.models.metadata import read_config, read_metadata
-from bertworks.models.next_sentence import as_classifier_config
-from bertworks.objectives.heads import MlmHead
-from bertworks.tasks.heads import PooledHead, PositionHead, SpanHead
-from bertworks.tasks.module import TaskModule
+from bertworks.sampling.padding import TokenSequence
+from bertworks.tasks.contract import InputSequence, Outputs, Task
+from bertworks.vocabulary.tokenizer import Tokenizer
 
-# The kind of each task head in a graph; see `onnx_graph.HEADS`.
-HEAD_KINDS: dict[type[nn.Module], str] = {PooledHead: "sequence", PositionHead: "tokens", SpanHead: "spans"}
+if TYPE_CHECKING:
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.models.exported_folder import ExportedFolder
+    from bertworks.models.folder import ModelFolder
+    from bertworks.models.graph_config import GraphConfig
+    from bertworks.tasks.module import TaskModule
 
-
-def graph_head(mlm_head: MlmHead | None, predictor: Predictor | None) -> GraphHead | None:
-    """Return the head to include in a graph: the task head, else the masked-LM head, if there is one."""
-    if predictor is None:
-        return None if mlm_head is None else GraphHead("mlm", _tensors(mlm_head))
-    head = predictor.module.head
-    if type(head) not in HEAD_KINDS:
-        raise SettingsError(
-            "a recurrent head runs only in torch and cannot be exported; omit --engine, or fine-tune without "
-            "feature_layers"
-        )
-    return GraphHead(HEAD_KINDS[type(head)], _tensors(head))
+Ints = npt.NDArray[np.int64]
+PreHook = Callable[[Any, Any], None]
 
 
-def _tensors(head: nn.Module) -> dict[str, npt.NDArray[np.float32]]:
-    return {name: values.detach().float().cpu().numpy() for name, values in head.state_dict().items()}
+class GraphMlmHead:
+    """A masked-LM head inside a graph."""
 
-
-class GraphMlmHead(MlmHead):
-    """A masked-LM head inside a graph: its `encoder` returns logits instead of hidden states."""
-
-    def __init__(self, config: EncoderConfig, runtime: Runtime) -> None:
-        nn.Module.__init__(self)  # not MlmHead's: the weights are in the graph
+    def __init__(self, config: EncoderConfig | GraphConfig, runtime: Runtime) -> None:
         self.encoder = GraphEncoder(config, runtime, HEAD_OUTPUTS["mlm"])
+        self._hooks: list[PreHook] = []
 
-    def transform(self, vectors: torch.Tensor) -> NoReturn:
-        refuse(self.encoder.runtime.name)
+    def logits_at(
+        self, encoder: object, sequences: Sequence[TokenSequence], positions: Sequence[Ints], pad: int
+    ) -> npt.NDArray[np.float32]:
+        """Return the logits (P, V) at the positions of each sequence; as `MlmHead.logits_at`."""
+        for hook in self._hooks:
+            hook(self, ())
+        return self.encoder.mlm_logits(sequences, positions, pad)
 
-    def forward(self, vectors: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """Return the graph's logits unchanged."""
-        return vectors
+    def register_forward_pre_hook(self, hook: PreHook) -> HookHandle:
+        """Call `hook` before every run, as that of a torch module."""
+        self._hooks.append(hook)
+        return HookHandle(self._hooks, hook)
 
 
-def read_exported_folder(path: Path) -> ModelFolder:
-    """Open an exported folder: its config, metadata and tokenizer; the weights are in the graph.
+@dataclass(frozen=True, slots=True)
+class HookHandle:
+    """Removes a hook."""
 
-    Files are compared with the hashes of the folder, if it has them.
-    """
-    metadata = read_metadata(path)
-    check_processor(path)
-    config = read_config(path / "config.json")
-    try:
-        family = family_of(config.get("model_type"))
-        family.config_from_dict(config)
-    except SettingsError as error:
-        raise FolderError(f"{path / 'config.json'}: {error}") from None
-    return ModelFolder(path, as_classifier_config(config, family), metadata, {})
+    hooks: list[PreHook]
+    hook: PreHook
+
+    def remove(self) -> None:
+        self.hooks.remove(self.hook)
+
+
+class GraphTaskModule:
+    """A task whose encoder and head are a graph: input sequences in, the outputs of the head out; see `TaskModule`."""
+
+    def __init__(self, encoder: GraphEncoder, task: Task) -> None:
+        self.encoder = encoder
+        self.task = task
+
+    @property
+    def reads_positions(self) -> bool:
+        """Whether the head scores the target positions of a sequence, as that of tags does."""
+        return self.encoder.graph_outputs is HEAD_OUTPUTS["tokens"]
+
+    def eval(self) -> GraphTaskModule:
+        """Do nothing: a graph has no training mode."""
+        return self
+
+    def compute_outputs(self, sequences: Sequence[InputSequence], tokenizer: Tokenizer) -> list[Outputs]:
+        """Return the output of the head for each sequence, as `Task.decode` takes it."""
+        encoded = self.encoder.encode_sequences(sequences, tokenizer.specials.pad)
+        if encoded.pooled is not None:
+            return list(encoded.pooled)
+        scores = encoded.last_hidden_state  # (N, C)
+        outputs = []
+        for sequence, start in zip(sequences, encoded.starts, strict=True):
+            own_scores = scores[start : start + len(sequence)]
+            outputs.append(own_scores if sequence.positions is None else own_scores[sequence.positions])
+        return outputs
 
 
 def load_graph_parts(
-    runtime: Runtime, folder: ModelFolder
+    runtime: Runtime, folder: ExportedFolder | ModelFolder, head_kind: str
 ) -> tuple[GraphEncoder, GraphMlmHead | None, Predictor | None]:
-    """Return the encoder of a runtime, and its masked-LM head and predictor if the graph has them."""
-    required = {LAST_HIDDEN_STATE}
-    if is_finetuned(folder):
-        task = read_task(folder)
-        with torch.device("meta"):
-            kind = HEAD_KINDS[type(task.head(folder.encoder_config))]
-        required |= {*HEAD_OUTPUTS[kind].last_hidden_state, *filter(None, [HEAD_OUTPUTS[kind].pooled])}
-    if not required <= set(runtime.outputs):
-        missing = ", ".join(sorted(required - set(runtime.outputs)))
-        raise FolderError(f"{folder.path}: the graph has no output {missing}; export the model with `bertworks export`")
+    """Return the encoder of a runtime, and its masked-LM head or predictor, as `head_kind` says; "" for neither."""
     encoder = GraphEncoder(folder.encoder_config, runtime)
-    if is_finetuned(folder):
+    if head_kind not in ("", "mlm"):
+        outputs = HEAD_OUTPUTS[head_kind]
+        _check_outputs(folder.path, runtime, encoder.graph_outputs.last_hidden_state, outputs)
+        task = read_task(folder)
+        module = GraphTaskModule(GraphEncoder(folder.encoder_config, runtime, outputs), task)
         window_rule = task_window_rule(folder.metadata, task, folder.encoder_config.max_length)
-        task_encoder = GraphEncoder(folder.encoder_config, runtime, HEAD_OUTPUTS[kind])
-        with torch.device("meta"):
-            module = TaskModule(task_encoder, task)
-        module.head.score = nn.Identity()  # the linear layer is in the graph: only the selection of positions is left
-        module.eval()
-        return encoder, None, Predictor(module, folder.tokenizer, window_rule, folder.metadata.get("columns", {}))
-    return encoder, GraphMlmHead(folder.encoder_config, runtime) if LOGITS in runtime.outputs else None, None
+        columns = folder.metadata.get("columns", {})
+        return encoder, None, Predictor(cast("TaskModule", module), folder.tokenizer, window_rule, columns)
+    _check_outputs(folder.path, runtime, encoder.graph_outputs.last_hidden_state)
+    has_logits = LOGITS in runtime.outputs
+    return encoder, GraphMlmHead(folder.encoder_config, runtime) if has_logits else None, None
+
+
+def _check_outputs(
+    path: Path, runtime: Runtime, last_hidden_state: tuple[str, ...], head: GraphOutputs = GraphOutputs((), None)
+) -> None:
+    missing = {*last_hidden_state, *head.names} - set(runtime.outputs)
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise FolderError(f"{path}: the graph has no output {names}; export the model with `bertworks export`")

@@ -2,56 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule, stored_window_rule
-from bertworks.encoders.config import EncoderConfig
-from bertworks.encoders.encoder import Encoder
-from bertworks.encoders.families import family_of
-from bertworks.encoders.precision import AUTO, resolve_precision
-from bertworks.encoders.tensor_names import NameTable
-from bertworks.engines.graph_encoder import Runtime
+from bertworks.engines.optional import import_optional
+from bertworks.engines.processor import check_processor
 from bertworks.engines.runtimes import RUNTIMES, TORCH, choose_engine
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.fill_mask import FillMaskResult, MaskFiller
-from bertworks.inference.finetuned import build_predictor, is_finetuned, read_task
-from bertworks.inference.generate import GenerationConfig, GenerationResult, NextWord, TextGenerator
-from bertworks.inference.graph_models import GraphMlmHead, graph_head, load_graph_parts, read_exported_folder
-from bertworks.inference.next_word import BilmWordPredictor
+from bertworks.inference.generation_config import GenerationConfig, GenerationResult, NextWord
+from bertworks.inference.graph_models import load_graph_parts
 from bertworks.inference.predictor import Predictor
 from bertworks.inference.translator import translate_texts, with_search_settings
-from bertworks.models.folder import ModelFolder, load_encoder, read_folder
+from bertworks.models.exported_folder import GRAPH, ExportedFolder, read_exported_folder
 from bertworks.models.hub import fetch
-from bertworks.models.tensor_names import LoadReport, load_into
-from bertworks.models.weights import untied_output
-from bertworks.objectives.bilm import create_bilm_head
-from bertworks.objectives.heads import MlmHead
-from bertworks.objectives.large_softmax import Softmax
-from bertworks.tasks.beam_search import BeamSearchSettings
+from bertworks.models.load_report import LoadReport
+from bertworks.models.metadata import read_metadata
 from bertworks.tasks.contract import GenerativeTask
 from bertworks.tasks.inputs import Input, fields_from_input
-from bertworks.vocabulary.special_tokens import PLAIN
 from bertworks.vocabulary.text_coverage import CoverageWarning, TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-H = TypeVar("H", bound=nn.Module)
+if TYPE_CHECKING:
+    from bertworks.encoders.encoder import Encoder
+    from bertworks.engines.graph_encoder import Runtime
+    from bertworks.inference.generate import TextGenerator
+    from bertworks.inference.graph_models import GraphMlmHead
+    from bertworks.inference.next_word import BilmWordPredictor
+    from bertworks.models.folder import ModelFolder
+    from bertworks.objectives.heads import MlmHead
+    from bertworks.objectives.large_softmax import Softmax
+    from bertworks.tasks.beam_search_settings import BeamSearchSettings
+
+# Names of precisions: auto is the default.
+_AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A loaded model.
 
+    encoder    of an exported model a GraphEncoder, which computes the last layer only, and without PyTorch
     mlm_head   the masked-LM head, if the folder has one
     bilm_head  the softmax of a bidirectional language model (ELMo), if the folder has one
     predictor  the task head with its task, if the model is fine-tuned
@@ -64,7 +63,7 @@ class Model:
     folder: Path
     encoder: Encoder
     tokenizer: Tokenizer
-    mlm_head: MlmHead | None
+    mlm_head: MlmHead | GraphMlmHead | None
     report: LoadReport
     metadata: dict[str, Any] = field(default_factory=dict)
     precision: str = "fp32"
@@ -172,6 +171,8 @@ class Model:
         """A text generator, if the model is causal."""
         if self.mlm_head is not None or self.encoder.attention != "causal":
             return None
+        from bertworks.inference.generate import TextGenerator
+
         return TextGenerator(self.encoder, self.tokenizer)
 
     @property
@@ -182,19 +183,22 @@ class Model:
     @property
     def bilm_predictor(self) -> BilmWordPredictor | None:
         """A predictor of next and previous words, if the model is a bidirectional language model."""
-        return None if self.bilm_head is None else BilmWordPredictor(self.encoder, self.bilm_head, self.tokenizer)
+        if self.bilm_head is None:
+            return None
+        from bertworks.inference.next_word import BilmWordPredictor
+
+        return BilmWordPredictor(self.encoder, self.bilm_head, self.tokenizer)
 
     @property
     def mask_filler(self) -> MaskFiller | None:
         """A mask filler, if the model has a masked-LM head."""
-        if self.mlm_head is None:
-            return None
-        encoder = self.mlm_head.encoder if isinstance(self.mlm_head, GraphMlmHead) else self.encoder
-        return MaskFiller(encoder, self.mlm_head, self.tokenizer)
+        return None if self.mlm_head is None else MaskFiller(self.encoder, self.mlm_head, self.tokenizer)
 
     @property
     def has_pooler(self) -> bool:
         """Whether the pooler was loaded, rather than newly initialized."""
+        from bertworks.encoders.families import family_of
+
         prefixes = family_of(self.encoder.config.model_type).optional_prefixes
         return not any(name.startswith(prefixes) for name in self.report.missing_keys)
 
@@ -215,101 +219,56 @@ def load(
     else fp32. Engines other than torch compute in the precision of their graph.
     With `split_special_tokens=False`, the default of transformers, "[SEP]" in a text is a special token, not text.
     """
-    if engine not in (None, TORCH) and precision not in (None, AUTO, "fp32"):
+    if engine not in (None, TORCH) and precision not in (None, _AUTO, "fp32"):
         raise SettingsError(f"precision {precision} is for the engine torch; with {engine}, export the model instead")
     path = fetch(str(name), revision)
     engine, is_exported = choose_engine(path, engine)
     if is_exported:
-        folder = read_exported_folder(path)  # first: a damaged graph is never opened
-        folder = replace(folder, split_special_tokens=split_special_tokens)
-        return _load_with_runtime(RUNTIMES[engine].open(path), folder, LoadReport((), (), ()))
-    folder = replace(read_folder(path), split_special_tokens=split_special_tokens)
-    if folder.has_untrained_specials and is_finetuned(folder):  # by transformers: its head was trained without them
-        folder = replace(folder, template=PLAIN)
+        return _load_exported(path, engine, split_special_tokens)
+    import_optional("torch", "", f"loading {path}, a model that is not exported,")
+    from bertworks.inference.torch_models import load_in_torch, load_with_engine, read_model_folder
+
+    folder = read_model_folder(path, split_special_tokens)
     if engine == TORCH:
-        return _load_in_torch(folder, resolve_precision(precision or AUTO))
-    model = _load_in_torch(folder, "fp32")
-    head = graph_head(model.mlm_head, model.predictor)
-    return _load_with_runtime(
-        RUNTIMES[engine].from_encoder(model.encoder, head, model.has_pooler), folder, model.report
+        return load_in_torch(folder, precision or _AUTO)
+    return load_with_engine(folder, engine)
+
+
+def _load_exported(path: Path, engine: str, split_special_tokens: bool) -> Model:
+    metadata = read_metadata(path)  # which compares hashes first: a damaged graph is never opened
+    check_processor(path)
+    if GRAPH not in metadata:
+        import_optional("torch", "", f"{path} was exported by an older version: loading it")
+        from bertworks.inference.torch_models import open_older_export
+
+        older_folder, head_kind = open_older_export(path, metadata, split_special_tokens)
+        return model_of_runtime(RUNTIMES[engine].open(path), older_folder, head_kind, LoadReport((), (), ()))
+    folder = read_exported_folder(path, metadata, split_special_tokens)
+    return model_of_runtime(
+        RUNTIMES[engine].open(path), folder, folder.encoder_config.head_kind, LoadReport((), (), ())
     )
 
 
-def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> Model:
-    encoder, mlm_head, predictor = load_graph_parts(runtime, folder)
+def model_of_runtime(
+    runtime: Runtime, folder: ExportedFolder | ModelFolder, head_kind: str, report: LoadReport
+) -> Model:
+    """Return the model whose graph a runtime runs; `head_kind` is the head in the graph, "" for none."""
+    encoder, mlm_head, predictor = load_graph_parts(runtime, folder, head_kind)
     return Model(
         folder=folder.path,
-        encoder=encoder,
+        encoder=cast("Encoder", encoder),
         tokenizer=folder.tokenizer,
         mlm_head=mlm_head,
         report=report,
         metadata=folder.metadata,
         predictor=predictor,
-        stored_pooling=_try_pooling(folder),
+        stored_pooling=try_pooling(folder),
     )
 
 
-def _try_pooling(folder: ModelFolder) -> Pooling | FolderError:
+def try_pooling(folder: ExportedFolder | ModelFolder) -> Pooling | FolderError:
     """Return the pooling of a folder; one that is not supported hinders vectors only, not predictions."""
     try:
         return read_pooling(folder.path).for_tokenizer(folder.tokenizer)
     except FolderError as error:
         return error
-
-
-def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
-    encoder, report = load_encoder(folder)
-    encoder.eval()
-    encoder.set_precision(precision, cast_weights=True)
-    mlm_head, report = _load_mlm_head(folder, report)
-    bilm_head, report = _load_head(folder, "bilm", create_bilm_head, report)
-    if bilm_head is None:
-        bilm_head, report = _load_head(folder, "bilm-table", create_bilm_head, report)
-    predictor = None
-    if is_finetuned(folder):
-        predictor = build_predictor(folder, encoder, read_task(folder))
-        head_report = load_into(predictor.module.head, folder.tensors, predictor.module.head_names)
-        report = _merge_reports(report, head_report)
-    return Model(
-        folder=folder.path,
-        encoder=encoder,
-        tokenizer=folder.tokenizer,
-        mlm_head=mlm_head,
-        report=report,
-        metadata=folder.metadata,
-        precision=precision,
-        predictor=predictor,
-        bilm_head=bilm_head,
-        stored_pooling=_try_pooling(folder),
-    )
-
-
-def _load_mlm_head(folder: ModelFolder, report: LoadReport) -> tuple[MlmHead | None, LoadReport]:
-    """Return the masked-LM head, with its own output embeddings if they are not tied, and the report so far."""
-    names, output = folder.family.heads.get("mlm"), untied_output(folder.family, folder.tensors)
-    if names is None or output is None:
-        return _load_head(folder, "mlm", MlmHead, report)
-    return _load_head(folder, "mlm", partial(MlmHead, untied=True), report, {**names, "output": (output,)})
-
-
-def _load_head(
-    folder: ModelFolder,
-    kind: str,
-    make: Callable[[EncoderConfig], H],
-    report: LoadReport,
-    names: NameTable | None = None,
-) -> tuple[H | None, LoadReport]:
-    """Return the pretraining head of a kind if the folder has all its tensors, and the report of all tensors so far."""
-    names = names or folder.family.heads.get(kind)
-    if names is None or not all(name in folder.tensors for hf_names in names.values() for name in hf_names):
-        return None, report
-    with torch.device("meta"):
-        head = make(folder.encoder_config)
-    report = _merge_reports(report, load_into(head, folder.tensors, names))
-    return head.eval(), report
-
-
-def _merge_reports(encoder: LoadReport, head: LoadReport) -> LoadReport:
-    """Add a head's tensors to an encoder's report: keys that the head loaded are no longer unexpected."""
-    unexpected = tuple(name for name in encoder.unexpected_keys if name not in head.loaded_keys)
-    return replace(encoder, loaded_keys=encoder.loaded_keys + head.loaded_keys, unexpected_keys=unexpected)

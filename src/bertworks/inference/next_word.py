@@ -8,7 +8,7 @@ import torch
 
 from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
-from bertworks.inference.generate import NextWord
+from bertworks.inference.generation_config import NextWord
 from bertworks.objectives.bilm import neighbor_log_probs
 from bertworks.objectives.large_softmax import Softmax
 from bertworks.sampling.batch import Batch

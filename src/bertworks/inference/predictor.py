@@ -8,21 +8,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from bertworks.engines.batching import TOKEN_BUDGET, batch_by_token_budget
 from bertworks.engines.workers import map_parallel
 from bertworks.sampling.windows import WindowRule
-from bertworks.tasks.batching import batch_of_input_sequences
-from bertworks.tasks.contract import Features, GenerativeTask, InputSequence
-from bertworks.tasks.module import TaskModule
+from bertworks.tasks.contract import Features, InputSequence
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertworks.tasks.module import TaskModule
 
 # Sequences of similar length are batched within a chunk of examples. Chunks start small so that the first predictions
 # come soon.
@@ -69,7 +69,6 @@ class Predictor:
         """Return an empty TextCoverage for the vocabulary of this model."""
         return TextCoverage(self.tokenizer, self.module.encoder.reads_characters)
 
-    @torch.inference_mode()
     def outputs(self, all_features: Sequence[Features]) -> list[list[Outputs]]:
         """Return the head's output for each sequence of each example."""
         self.module.eval()
@@ -85,20 +84,6 @@ class Predictor:
         remaining = iter(outputs)
         return [list(itertools.islice(remaining, len(features.sequences))) for features in all_features]
 
-    @torch.inference_mode()
     def _outputs_by_index(self, indexed_sequences: Sequence[tuple[int, InputSequence]]) -> list[tuple[int, Outputs]]:
-        outputs = self._compute([sequence for _, sequence in indexed_sequences])
+        outputs = self.module.compute_outputs([sequence for _, sequence in indexed_sequences], self.tokenizer)
         return list(zip((index for index, _ in indexed_sequences), outputs, strict=True))
-
-    def _compute(self, sequences: Sequence[InputSequence]) -> list[Outputs]:
-        batch = batch_of_input_sequences(sequences, self.tokenizer.specials.pad)
-        device = self.module.encoder.device
-        if isinstance(self.module.task, GenerativeTask):
-            return self.module.task.generate(self.module.encoder, self.module.head, batch.to(device), self.tokenizer)
-        outputs = self.module.outputs(batch.to(device)).float().cpu().numpy()
-        if batch.positions is not None:
-            ends = np.cumsum([sequence.num_positions for sequence in sequences])
-            return np.split(outputs, ends[:-1])
-        if outputs.ndim == 3:  # (B, T, 2): remove the padding of each sequence
-            return [output[: len(sequence)] for sequence, output in zip(sequences, outputs, strict=True)]
-        return list(outputs)

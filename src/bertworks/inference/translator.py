@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.inference.predictor import Predictor
-from bertworks.tasks.beam_search import BeamSearchSettings
+from bertworks.tasks.beam_search_settings import BeamSearchSettings
 from bertworks.tasks.contract import GenerativeTask
 from bertworks.tasks.translate import TranslationPrediction
 from bertworks.text.document import Counts

@@ -29,10 +29,12 @@ from bertworks.encoders.tensor_names import strip_mark
 from bertworks.errors import FolderError, SettingsError
 from bertworks.integrity.model_files import write_metadata
 from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
+from bertworks.models.exported_folder import check_vocab_size
 from bertworks.models.folder_sources import FolderSource, open_source
+from bertworks.models.load_report import LoadReport
 from bertworks.models.metadata import read_metadata
 from bertworks.models.next_sentence import as_classifier_config, as_classifier_tensors
-from bertworks.models.tensor_names import LoadReport, load_into
+from bertworks.models.tensor_names import load_into
 from bertworks.models.weights import StoredTensor, Weights, normalize_names, untied_output, write_weights
 from bertworks.reading import check_path
 from bertworks.vocabulary.algorithms import NUM_ADDED_TOKENS
@@ -77,11 +79,7 @@ class ModelFolder:
         path = self.path if self.source is None else self.source.tokenizer_path
         is_static = self.source is not None and self.source.is_static
         tokenizer = Tokenizer.load(path, split_special_tokens=self.split_special_tokens, require_specials=not is_static)
-        if tokenizer.vocab_size > self.encoder_config.vocab_size:
-            raise FolderError(
-                f"{self.path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model only "
-                f"{self.encoder_config.vocab_size}; use the tokenizer of this model"
-            )
+        check_vocab_size(self.path, tokenizer, self.encoder_config.vocab_size)
         return tokenizer if self.template is None else tokenizer.with_template(self.template)
 
 

@@ -20,10 +20,10 @@ from bertworks.models.lora import ADAPTER_CONFIG, read_adapter
 from bertworks.models.metadata import read_config
 from bertworks.models.sentence_files import read_modules
 from bertworks.models.tf1 import import_release
+from bertworks.models.weight_files import find_weights
 from bertworks.models.weights import (
     READERS,
     StoredTensor,
-    find_weights,
     normalize_names,
     open_weights,
     wrap_tensors,

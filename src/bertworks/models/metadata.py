@@ -13,6 +13,7 @@ from typing import Any
 from bertworks.disk import read_json
 from bertworks.errors import FolderError, SettingsError, show_value
 from bertworks.integrity.model_files import METADATA_FILE, check_model_files
+from bertworks.models.graph_config import GraphConfig
 from bertworks.sampling.windows import WindowRule
 from bertworks.settings import convert_value
 
@@ -42,6 +43,7 @@ METADATA_TYPES: Mapping[str, Any] = {
     "search_settings": dict[str, Any],
     "recurrent_head": dict[str, Any],
     "window": WindowRule,
+    "graph": GraphConfig,
     "columns": dict[str, str],
     "recipe": dict[str, Any],
     "scores": dict[str, Any] | None,

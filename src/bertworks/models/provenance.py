@@ -16,7 +16,7 @@ from bertworks.corpus.manifest import read_manifest
 from bertworks.disk import read_json, sha256
 from bertworks.errors import BertworksError
 from bertworks.models.hub import fetch
-from bertworks.models.weights import find_weights
+from bertworks.models.weight_files import find_weights
 from bertworks.packages import model_name, packaged_model
 
 # Keys of bertworks.json: hashes of the weights of the base model and of the training corpus.

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from bertworks.encoders.tensor_names import NameTable, is_transposed, strip_mark
 from bertworks.errors import FolderError
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """The result of loading weights into a module, under Hugging Face's names.
-
-    Parameters of `missing_keys` keep their initial values; tensors of `unexpected_keys` are not used. `notes` say what
-    is read otherwise than its name says.
-    """
-
-    loaded_keys: tuple[str, ...]
-    missing_keys: tuple[str, ...]
-    unexpected_keys: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+from bertworks.models.load_report import LoadReport
 
 
 def combine_name_tables(parts: Mapping[str, NameTable]) -> dict[str, tuple[str, ...]]:

@@ -62,11 +62,6 @@ class Weights(Mapping[str, torch.Tensor]):
         return len(self.entries)
 
 
-def find_weights(folder: Path) -> Path | None:
-    """Return the weights file or its index, safetensors first; None if there is none."""
-    return next((folder / name for name in READERS if (folder / name).is_file()), None)
-
-
 def open_weights(file: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a file of `find_weights`, under the names in the file."""
     return READERS[file.name](file)
@@ -269,7 +264,7 @@ def _return_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-# In order of preference: safetensors before pickles, one file before shards.
+# The keys are WEIGHT_FILES.
 READERS: dict[str, Callable[[Path], dict[str, StoredTensor]]] = {
     "model.safetensors": _read_safetensors,
     "model.safetensors.index.json": _read_index,

@@ -6,6 +6,8 @@ initializes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,7 +15,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from bertworks.encoders.config import EncoderConfig
+from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.layers import ACTIVATIONS
+from bertworks.sampling.batch import collate_sequences
+from bertworks.sampling.padding import TokenSequence
 
 
 class MlmHead(nn.Module):
@@ -50,6 +55,24 @@ class MlmHead(nn.Module):
     def forward(self, vectors: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         """Return the logits (P, V) of vectors (P, D), given the token embeddings `table` (V, E)."""
         return F.linear(self.transform(vectors), table if self.output is None else self.output, self.bias)
+
+    @torch.inference_mode()
+    def logits_at(
+        self,
+        encoder: Encoder,
+        sequences: Sequence[TokenSequence],
+        positions: Sequence[npt.NDArray[np.int64]],
+        pad: int,
+    ) -> npt.NDArray[np.float32]:
+        """Return the logits (P, V) at the positions of each sequence; `pad` is the padding token."""
+        batch = collate_sequences(sequences, pad).to(encoder.device)
+        length = batch.input_ids.shape[1]
+        flat = np.concatenate([own_positions + index * length for index, own_positions in enumerate(positions)])
+        flat_positions = torch.from_numpy(flat.astype(np.int64)).to(encoder.device)
+        encoder.eval()
+        encoded = encoder.transform_for_head(encoder(batch, positions=flat_positions))
+        vectors = encoded.gather(flat_positions)
+        return self(vectors, encoder.token_embeddings.weight).float().cpu().numpy()
 
 
 class PairHead(nn.Module):

@@ -37,7 +37,7 @@ def _with_small_units(value: str) -> str:
 def warnings_card(warnings: Sequence[str]) -> str:
     if not warnings:
         return '<p class="note" style="margin-top:.75rem">No warnings.</p>'
-    return f'<div class="card warnings"><h3>Warnings</h3>{bullet_list("", warnings)}</div>'
+    return f'<div class="card warnings"><h2>Warnings</h2>{bullet_list("", warnings)}</div>'
 
 
 def bullet_list(kind: str, items: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import torch
 
 from bertworks.sampling.example import Example
 from bertworks.sampling.masking import MaskedExample
+from bertworks.sampling.padding import TokenSequence, pad_sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,31 +116,17 @@ def _pad(sequences: Sequence[npt.NDArray[np.int32]], length: int) -> torch.Tenso
     return torch.from_numpy(padded)
 
 
-class TokenSequence(Protocol):
-    """A sequence with special tokens: an Encoding, a Window."""
-
-    @property
-    def input_ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
-    @property
-    def token_type_ids(self) -> npt.NDArray[np.int64] | tuple[int, ...]: ...
-    @property
-    def unknown(self) -> Mapping[int, str]: ...
-
-
 def collate_sequences(sequences: Sequence[TokenSequence], pad: int) -> Batch:
     """Collate sequences in their order, padded to the longest of them, without targets."""
-    lengths = np.array([len(sequence.input_ids) for sequence in sequences], dtype=np.int64)
-    max_length = int(lengths.max())
-    input_ids = np.full((len(sequences), max_length), pad, dtype=np.int64)
-    token_type_ids = np.zeros_like(input_ids)
-    unknown: dict[int, str] = {}
-    for index, sequence in enumerate(sequences):
-        unknown |= {index * max_length + position: word for position, word in sequence.unknown.items()}
-        input_ids[index, : lengths[index]] = sequence.input_ids
-        token_type_ids[index, : lengths[index]] = sequence.token_type_ids
+    padded = pad_sequences(sequences, pad)
+    length = padded.input_ids.shape[1]
     return Batch(
-        input_ids=torch.from_numpy(input_ids),
-        token_type_ids=torch.from_numpy(token_type_ids),
-        lengths=torch.from_numpy(lengths),
-        unknown=unknown,
+        input_ids=torch.from_numpy(padded.input_ids),
+        token_type_ids=torch.from_numpy(padded.token_type_ids),
+        lengths=torch.from_numpy(padded.lengths),
+        unknown={
+            index * length + position: word
+            for index, sequence in enumerate(sequences)
+            for position, word in sequence.unknown.items()
+        },
     )

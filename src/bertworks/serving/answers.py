@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from bertworks.embeddings.pooling import Pooling
 from bertworks.errors import InputError
-from bertworks.inference.attribution import explain
-from bertworks.inference.generate import GenerationConfig
+from bertworks.inference.generation_config import GenerationConfig
 from bertworks.inference.predictor import Predictor
 from bertworks.sampling.windows import make_windows
 from bertworks.serving.batch_scheduler import Queue
@@ -30,6 +27,11 @@ from bertworks.tasks.inputs import example_from_input
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.text_coverage import SpelledSequence, TextCoverage
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertworks.inference.graph_models import GraphMlmHead
 
 Floats = npt.NDArray[np.float32]
 # A text, or the input fields of a task.
@@ -135,7 +137,7 @@ def embed_work(
     )
     vector_size = pooling.output_size(served_model.model.encoder.config.hidden_size)
 
-    def finish(partial_vectors: Sequence[torch.Tensor]) -> Vectors:
+    def finish(partial_vectors: Sequence[Floats]) -> Vectors:
         return Vectors(_pool_windows(inputs_by_text, partial_vectors, vector_size), usage, _warnings_in(coverage))
 
     return Work(served_model.embed_queue, items, finish)
@@ -178,11 +180,14 @@ def next_work(served_model: ServedModel, text: str, top_k: int, backward: bool) 
         words = served_model.model.next_words(text, top_k, backward)
         return {"words": [asdict(word) for word in words], "warnings": warnings}
 
-    return _unbatched_work(served_model, served_model.model.encoder, run)
+    hooked_module = served_model.model.encoder if served_model.model.mlm_head is None else served_model.model.mlm_head
+    return _unbatched_work(served_model, hooked_module, run)
 
 
 def explain_work(served_model: ServedModel, raw_input: Input, target: str | None) -> Work:
     """Return the work for the output of `bertworks explain --json`, with "warnings"."""
+    from bertworks.inference.attribution import explain  # with PyTorch, which an exported model does without
+
     assert served_model.predict_queue is not None
     predictor = served_model.predict_queue.predictor
     example = example_from_input(predictor.module.task, raw_input, "input 0", "0")
@@ -276,7 +281,7 @@ def _single_text_warnings(predictor: Predictor, examples: Sequence[TaskExample])
 
 
 def _pool_windows(
-    inputs_by_text: Sequence[Sequence[PoolingInput]], partial_vectors: Sequence[torch.Tensor], vector_size: int
+    inputs_by_text: Sequence[Sequence[PoolingInput]], partial_vectors: Sequence[Floats], vector_size: int
 ) -> Floats:
     if not inputs_by_text:
         return np.empty((0, vector_size), dtype=np.float32)
@@ -289,10 +294,12 @@ def _pool_windows(
             num_pooled = sum(window.num_pooled_positions for window in inputs)
             vectors.append(inputs[0].pooling.combine(partial_vectors[start:stop], num_pooled))
         start = stop
-    return torch.stack(vectors).float().cpu().numpy()
+    return np.stack(vectors)
 
 
-def _unbatched_work(served_model: ServedModel, hooked_module: nn.Module | None, run: Callable[[], Any]) -> Work:
+def _unbatched_work(
+    served_model: ServedModel, hooked_module: nn.Module | GraphMlmHead | None, run: Callable[[], Any]
+) -> Work:
     """Return work that pauses before every forward pass of the hooked module."""
 
     def call(pause: Callable[[], None]) -> Any:
@@ -303,7 +310,7 @@ def _unbatched_work(served_model: ServedModel, hooked_module: nn.Module | None, 
 
 
 @contextmanager
-def _pause_before(hooked_module: nn.Module | None, pause: Callable[[], None]) -> Iterator[None]:
+def _pause_before(hooked_module: nn.Module | GraphMlmHead | None, pause: Callable[[], None]) -> Iterator[None]:
     if hooked_module is None:
         yield
         return

@@ -26,9 +26,8 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-
 from bertworks.allocator import release_freed_memory
+from bertworks.parallel.threads import get_num_threads, set_num_threads
 
 # The part of a batch that one request may fill while others wait is 1 / _SHARE_DIVISOR.
 _SHARE_DIVISOR = 4
@@ -147,7 +146,7 @@ class BatchScheduler:
         self._speed = 0.0  # tokens per second of one worker
         self._num_busy = 0
         self._current = _CurrentBatch()
-        self._num_threads = torch.get_num_threads()
+        self._num_threads = get_num_threads()
         self._workers = [
             threading.Thread(target=self._run, name=f"bertworks-worker-{number}", daemon=True)
             for number in range(num_workers)
@@ -266,7 +265,7 @@ class BatchScheduler:
                 is_alone = len(self._workers) == 1 or (self._num_busy == 1 and not self._state.waiting_jobs)
             if job_slices:
                 if num_threads != (num_threads := self._num_threads if is_alone else 1):
-                    torch.set_num_threads(num_threads)  # which also clears oneDNN's cache of prepared operations
+                    set_num_threads(num_threads)  # which also clears oneDNN's cache of prepared operations
                 try:
                     self._compute(job_slices)
                 finally:

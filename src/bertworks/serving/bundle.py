@@ -36,7 +36,7 @@ from bertworks.models.provenance import (
     display_name,
     recorded_folder,
 )
-from bertworks.models.weights import find_weights
+from bertworks.models.weight_files import find_weights
 from bertworks.serving.bundle_manifest import BUNDLE, FORMAT, read_bundle_manifest
 from bertworks.serving.models import check_name, named_folders
 from bertworks.serving.passage_search import VECTORS, write_passages, write_vectors

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
-from bertworks.sampling.batch import collate_sequences
 from bertworks.vocabulary.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from bertworks.encoders.encoder import Encoder
 
 # Number of components of each embedding in a response.
 _NUM_SHOWN_COMPONENTS = 16
@@ -66,18 +68,19 @@ def truncate_encoding(encoding: Encoding, encoder: Encoder) -> TruncatedEncoding
     )
 
 
-@torch.inference_mode()
 def embeddings(encoder: Encoder, encoding: TruncatedEncoding) -> dict[str, Any]:
     """Return the norms and the first components of the embeddings that are summed at each position, and of the sum."""
+    import torch
+
     device = encoder.device
-    components = encoder.embedding_components(
-        torch.tensor(encoding.input_ids, device=device), torch.tensor(encoding.token_type_ids, device=device)
-    )
-    components["sum"] = torch.stack(tuple(components.values())).sum(0)
-    return {
-        "embedding_norms": {name: values.norm(dim=1).tolist() for name, values in components.items()},
-        "embedding_values": {name: values[:, :_NUM_SHOWN_COMPONENTS].tolist() for name, values in components.items()},
-    }
+    with torch.inference_mode():
+        components = encoder.embedding_components(
+            torch.tensor(encoding.input_ids, device=device), torch.tensor(encoding.token_type_ids, device=device)
+        )
+        components["sum"] = torch.stack(tuple(components.values())).sum(0)
+        norms = {name: values.norm(dim=1).tolist() for name, values in components.items()}
+    shown = {name: values[:, :_NUM_SHOWN_COMPONENTS].tolist() for name, values in components.items()}
+    return {"embedding_norms": norms, "embedding_values": shown}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +97,21 @@ class AttentionQuery:
                 raise InputError(f"there is no {name} {index}; this model has {name}s 0 to {count - 1}")
 
 
-@torch.inference_mode()
 def attention(encoder: Encoder, encoding: TruncatedEncoding, pad: int, query: AttentionQuery) -> dict[str, Any]:
     """Return the largest attention weights, each as [layer, head, query position, key position, weight]."""
+    import torch
+
+    from bertworks.sampling.batch import collate_sequences
+
     num_layers, num_heads = encoder.config.num_hidden_layers, encoder.config.layer_config.num_attention_heads
     query.check(num_layers, num_heads)
     batch = collate_sequences([encoding], pad).to(encoder.device)
     heads = slice(None) if query.head is None else slice(query.head, query.head + 1)
     entries: list[list[float]] = []
     layers = range(num_layers) if query.layer is None else (query.layer,)
-    for layer, attention_weights in zip(layers, encoder.attention_weights(batch, layers), strict=True):
-        entries += _largest_weights(attention_weights[0, heads], query.top_k, layer, query.head or 0)
+    with torch.inference_mode():
+        for layer, attention_weights in zip(layers, encoder.attention_weights(batch, layers), strict=True):
+            entries += _largest_weights(attention_weights[0, heads], query.top_k, layer, query.head or 0)
     entries.sort(key=lambda entry: -entry[4])
     return {
         "tokens": encoding.encoding.tokens[: len(encoding.input_ids)],

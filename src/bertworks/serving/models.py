@@ -24,6 +24,11 @@ from bertworks.sampling.windows import WindowRule
 from bertworks.serving.queues import EmbedQueue, PredictQueue, UnbatchedQueue
 from bertworks.tasks.contract import ExplainableTask, LabelledTask, Task
 
+# A sentence of each language that the examples of the page have.
+_LANGUAGE_SAMPLES = {
+    "en": "The weather was fine this morning, so we walked along the river and talked about the new film.",
+    "zh": "今天早上天气很好，我们沿着河边散步，聊起了那部新电影。",
+}
 # A name is used in URLs, where it may have letters of any script, and in metric labels.
 _NAME = re.compile(r"[^\W_][\w.-]{0,63}")
 
@@ -88,6 +93,20 @@ class ServedModel:
         """Return the window rule for texts to embed."""
         return resolve_window_rule(pooling, self.model.encoder.config.max_length, truncate, self.stored_window_rule)
 
+    @cached_property
+    def languages(self) -> list[str] | None:
+        """The languages of the folder's metadata, else those of the samples that the vocabulary reads; None if none."""
+        stated = self.model.metadata.get("languages")
+        read = [code for code, text in _LANGUAGE_SAMPLES.items() if not self.model.coverage_warnings(text)]
+        return list(stated) if stated else read or None
+
+    @cached_property
+    def num_parameters(self) -> int | None:
+        """The number of weights of the encoder; None for an exported graph, which does not tell."""
+        if not self.is_inspectable:
+            return None
+        return sum(parameter.numel() for parameter in self.model.encoder.parameters())
+
     def to_dict(self) -> dict[str, Any]:
         task = self.task
         return {
@@ -102,7 +121,11 @@ class ServedModel:
             "labels": list(task.labels) if isinstance(task, LabelledTask) else None,
             "max_length": self.max_length,
             "dimensions": list(self.dimensions),
-            "languages": self.model.metadata.get("languages"),
+            "languages": self.languages,
+            "num_parameters": self.num_parameters,
+            "num_layers": self.model.encoder.config.num_hidden_layers,
+            "hidden_size": self.model.encoder.config.hidden_size,
+            "scores": _main_scores(self.model.metadata.get("scores")),
             "description": _describe(self),
         }
 
@@ -182,9 +205,13 @@ def _describe(served_model: ServedModel) -> str:
 
 def _format_scores(scores: object) -> list[str]:
     """Return the dev metrics, or metrics without a split, as one string in a list."""
-    if not isinstance(scores, Mapping):
-        return []
-    metrics = scores.get("dev", scores)
+    metrics = _main_scores(scores)
+    return [", ".join(f"{name} {value:.3f}" for name, value in metrics.items())] if metrics else []
+
+
+def _main_scores(scores: object) -> dict[str, float]:
+    """Return the dev metrics of a folder, or its metrics without a split."""
+    metrics = scores.get("dev", scores) if isinstance(scores, Mapping) else None
     if not isinstance(metrics, Mapping):
-        return []
-    return [", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if isinstance(value, int | float))]
+        return {}
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}

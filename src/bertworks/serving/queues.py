@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from bertworks.embeddings.pooling import Pooling
-from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
+from bertworks.engines.torch_engine import EncodedBatch, TorchEngine, to_numpy
 from bertworks.inference.predictor import Outputs, Predictor
 from bertworks.sampling.windows import Windows
 from bertworks.tasks.contract import Features, InputSequence
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 # Unbatched work; its argument is the function to call between its parts.
 UnbatchedCall = Callable[[Callable[[], None]], Any]
 
@@ -75,7 +75,7 @@ class EmbedQueue:
     def length_of(self, sequence: PoolingInput) -> int:
         return len(sequence.input_ids)
 
-    def compute(self, sequences: Sequence[PoolingInput]) -> Sequence[torch.Tensor]:
+    def compute(self, sequences: Sequence[PoolingInput]) -> Sequence[Floats]:
         partials = list(self.engine.predict(sequences, _partial_vectors))
         indices_by_pooling: dict[Pooling, list[int]] = {}
         for index, sequence in enumerate(sequences):
@@ -84,15 +84,15 @@ class EmbedQueue:
         for pooling, indices in indices_by_pooling.items():
             counts = [sequences[index].num_pooled_positions for index in indices]
             vectors = pooling.combine_single([partials[index] for index in indices], counts)
-            for index, vector in zip(indices, vectors.unbind(), strict=True):
+            for index, vector in zip(indices, vectors, strict=True):
                 partials[index] = vector
         return partials
 
 
-def _partial_vectors(encoded_batch: EncodedBatch[PoolingInput]) -> Iterator[torch.Tensor]:
-    starts = encoded_batch.output.layout.starts.tolist()
-    for sequence, start in zip(encoded_batch.sequences, starts, strict=True):
-        hidden_states = encoded_batch.output.last_hidden_state[start : start + len(sequence.input_ids)]  # (T, D)
+def _partial_vectors(encoded_batch: EncodedBatch[PoolingInput]) -> Iterator[Floats]:
+    last_hidden_state = to_numpy(encoded_batch.output.last_hidden_state)  # (N, D)
+    for sequence, start in zip(encoded_batch.sequences, encoded_batch.output.starts, strict=True):
+        hidden_states = last_hidden_state[start : start + len(sequence.input_ids)]  # (T, D)
         yield sequence.pooling.pool(hidden_states, sequence.pooled_positions, sequence.offset)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bertworks.inference.generate import GenerationConfig, make_generation_config
+from bertworks.inference.generation_config import GenerationConfig, make_generation_config
 
 MAX_TOP_K = 100
 MAX_MASKS = 16
@@ -331,7 +331,11 @@ class ModelResponse(BaseModel):
     labels: list[str] | None
     max_length: int
     dimensions: list[int] = Field(description="The vector sizes of a Matryoshka model; empty for any other model.")
-    languages: list[str] | None
+    languages: list[str] | None = Field(description="Those of the folder, or those that its vocabulary reads.")
+    num_parameters: int | None = Field(description="The weights of the encoder; null for an exported graph.")
+    num_layers: int
+    hidden_size: int
+    scores: dict[str, float] = Field(description="The metrics on the dev set, where the folder has them.")
     description: str
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
-import torch
 import uvicorn
 
 from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.errors import FolderError, SettingsError
+from bertworks.parallel.threads import get_num_threads
 from bertworks.serving.app import create_app
 from bertworks.serving.batch_scheduler import BatchScheduler, QueueLimits
 from bertworks.serving.bundle import is_bundle, read_bundle
@@ -98,7 +98,7 @@ def load_app(request: ServeRequest) -> ServingApp:
     tracer = requested_tracer(request.otel_endpoint)
     folders, index = folders_of(request.models)
     metrics = Metrics(folders)
-    scheduler = BatchScheduler(request.queue_limits, metrics.record_batch, torch.get_num_threads())
+    scheduler = BatchScheduler(request.queue_limits, metrics.record_batch, get_num_threads())
     try:
         models = {
             name: load_served_model(name, folder, scheduler.pause, request.budget, request.engine, request.precision)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.embeddings.pooling import Pooling
@@ -44,8 +43,8 @@ class Truncation:
 class _TokenVectors(Pooling):
     """No pooling: the hidden states of all positions (T, D)."""
 
-    def pool(self, hidden_states: torch.Tensor, positions: slice, offset: int = 0) -> torch.Tensor:
-        return hidden_states.clone()
+    def pool(self, hidden_states: Floats, positions: slice, offset: int = 0) -> Floats:
+        return hidden_states.copy()
 
 
 def can_predict(served_model: ServedModel) -> bool:
@@ -66,8 +65,8 @@ def tei_embed_work(
     pooling = replace(pooling, normalize=False)
     items = [_pooling_input(served_model, value, pooling, truncation, index) for index, value in enumerate(inputs)]
 
-    def finish(vectors: Sequence[torch.Tensor]) -> Floats:
-        return torch.stack(tuple(vectors)).float().cpu().numpy()
+    def finish(vectors: Sequence[Floats]) -> Floats:
+        return np.stack(tuple(vectors))
 
     return Work(served_model.embed_queue, items, finish)
 
@@ -91,8 +90,8 @@ def token_vectors_work(
             f"send fewer inputs at once",
         )
 
-    def finish(hidden_states: Sequence[torch.Tensor]) -> list[Floats]:
-        return [vectors.float().cpu().numpy() for vectors in hidden_states]
+    def finish(hidden_states: Sequence[Floats]) -> list[Floats]:
+        return list(hidden_states)
 
     return Work(served_model.embed_queue, items, finish)
 

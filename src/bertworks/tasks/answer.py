@@ -10,20 +10,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import nn
 
 from bertworks.datasets import squad
 from bertworks.datasets.files import Record
-from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.question_answering import RULES, AnswerTally, NoAnswerTally
-from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule, make_windows
 from bertworks.tasks.attribution import contrast_coefficients, source_text
 from bertworks.tasks.contract import (
@@ -37,7 +32,6 @@ from bertworks.tasks.contract import (
     TaskScores,
     worst_mistakes,
 )
-from bertworks.tasks.heads import SpanHead
 from bertworks.tasks.spans import (
     NO_TARGET,
     NULL_POSITION,
@@ -54,6 +48,13 @@ from bertworks.tasks.spans import (
 from bertworks.text.document import Counts
 from bertworks.vocabulary.characters import IDEOGRAPH
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.sampling.batch import Batch
 
 # Which official script scores answers -> the name of its rule.
 SCORINGS = {"squad": "squad1", "cmrc": "cmrc2018"}
@@ -217,6 +218,8 @@ class Answer:
         return {}
 
     def head(self, config: EncoderConfig) -> nn.Module:
+        from bertworks.tasks.heads import SpanHead
+
         return SpanHead(config.hidden_size)
 
     @property
@@ -252,6 +255,8 @@ class Answer:
         return {}  # each sequence has its own
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        import torch.nn.functional as F  # noqa: N812
+
         start_logits, end_logits = outputs.unbind(-1)  # each (B, T)
         start_loss = F.cross_entropy(start_logits, batch.labels["start"], reduction="sum", ignore_index=NO_TARGET)
         end_loss = F.cross_entropy(end_logits, batch.labels["end"], reduction="sum", ignore_index=NO_TARGET)

@@ -11,20 +11,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import nn
 
 from bertworks.datasets.choices import choices_of
 from bertworks.datasets.files import Record, read_records
-from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
-from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule, make_windows
 from bertworks.tasks.attribution import contrast_coefficients, source_text
 from bertworks.tasks.contract import (
@@ -38,9 +33,15 @@ from bertworks.tasks.contract import (
     TaskScores,
     worst_mistakes,
 )
-from bertworks.tasks.heads import PooledHead, mean_by_group
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.sampling.batch import Batch
 
 Floats = npt.NDArray[np.float32]
 
@@ -135,6 +136,8 @@ class Choose:
         return {}  # transformers' class has one output whatever its config says
 
     def head(self, config: EncoderConfig) -> nn.Module:
+        from bertworks.tasks.heads import PooledHead
+
         return PooledHead(config.pooled_size, 1, config.hidden_dropout_prob)
 
     @property
@@ -161,12 +164,18 @@ class Choose:
         )
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
+        import torch
+
         return {
             "choice": torch.tensor([example_features.label for example_features in features]),
             "num_units": torch.tensor([example_features.num_units for example_features in features]),
         }
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        import torch.nn.functional as F  # noqa: N812
+
+        from bertworks.tasks.heads import mean_by_group
+
         scores = mean_by_group(outputs, batch.groups)[:, 0]  # (U,)
         return F.cross_entropy(pad_scores(scores, batch.labels["num_units"]), batch.labels["choice"], reduction="sum")
 
@@ -250,6 +259,8 @@ class Choose:
 
 def pad_scores(scores: torch.Tensor, num_units: torch.Tensor) -> torch.Tensor:
     """Return (E, N): the scores (U,) with one row per example, padded with -inf where it has fewer endings."""
+    import torch
+
     num_examples, max_units = len(num_units), int(num_units.max())
     rows = torch.repeat_interleave(torch.arange(num_examples, device=scores.device), num_units)  # (U,)
     first_units = torch.cumsum(num_units, 0) - num_units  # (E,)

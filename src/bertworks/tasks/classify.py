@@ -9,21 +9,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import LABEL_SEPARATOR, TextExample, read_texts, text_columns, text_examples
-from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, LabelsTally
-from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule, make_pair_windows
 from bertworks.tasks.attribution import contrast_coefficients, text_target
 from bertworks.tasks.bag_of_words import Values, fit_label_probabilities, sample_within_limit
@@ -40,10 +35,16 @@ from bertworks.tasks.contract import (
     TaskScores,
     worst_mistakes,
 )
-from bertworks.tasks.heads import PooledHead, mean_by_group
 from bertworks.tasks.inputs import PAIR, TEXT
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.sampling.batch import Batch
 
 _METRICS, _MULTI_LABEL_METRICS = ("accuracy", "macro_f1"), ("micro_f1",)
 # Bins of the reliability diagram.
@@ -134,6 +135,8 @@ class Classify:
         return {**label_config(self.labels), "problem_type": problem_type}
 
     def head(self, config: EncoderConfig) -> nn.Module:
+        from bertworks.tasks.heads import PooledHead
+
         return PooledHead(config.pooled_size, len(self.labels), config.hidden_dropout_prob)
 
     @property
@@ -162,11 +165,17 @@ class Classify:
         return target
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
+        import torch
+
         return {
             "class": torch.from_numpy(np.stack([np.asarray(example_features.label) for example_features in features]))
         }
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        import torch.nn.functional as F  # noqa: N812
+
+        from bertworks.tasks.heads import mean_by_group
+
         targets = batch.labels["class"]
         logits = mean_by_group(outputs, batch.groups)  # (U, C)
         weights = logits.new_tensor(self.class_weights) if self.class_weights else None

@@ -14,23 +14,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from bertworks.datasets.files import Record
-from bertworks.encoders.config import EncoderConfig
-from bertworks.encoders.encoded import Encoded
-from bertworks.encoders.encoder import Encoder
-from bertworks.encoders.layers import DropoutSeeds
-from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import Window, WindowRule
-from bertworks.tasks.beam_search import BeamSearchSettings
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import TokenizedText, Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.encoders.encoded import Encoded
+    from bertworks.encoders.encoder import Encoder
+    from bertworks.encoders.layers import DropoutSeeds
+    from bertworks.sampling.batch import Batch
+    from bertworks.tasks.beam_search_settings import BeamSearchSettings
 
 Outputs = npt.NDArray[np.float32]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,8 +18,11 @@ from bertworks.objectives.cross_entropy import cross_entropy_sum
 from bertworks.objectives.heads import MlmHead
 from bertworks.objectives.loss import Loss, LossPart
 from bertworks.sampling.batch import Batch
-from bertworks.tasks.contract import GenerativeTask, Task
+from bertworks.tasks.batching import batch_of_input_sequences
+from bertworks.tasks.contract import GenerativeTask, InputSequence, Outputs, Task
+from bertworks.tasks.heads import PositionHead
 from bertworks.tasks.recurrent_head import PREFIX, RecurrentHead, RecurrentSettings, packing_of, recurrent_head
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,11 @@ class TaskModule(nn.Module):
     def recurrent(self) -> RecurrentSettings | None:
         """The settings of a recurrent head, else None."""
         return self.head.settings if isinstance(self.head, RecurrentHead) else None
+
+    @property
+    def reads_positions(self) -> bool:
+        """Whether the head scores the target positions of a sequence, as that of tags does."""
+        return isinstance(self.head, PositionHead)
 
     @property
     def family(self) -> Family:
@@ -127,6 +136,20 @@ class TaskModule(nn.Module):
         positions: torch.Tensor | None = self.head.positions(batch)  # type: ignore[operator]
         encoded = self.encoder(batch, seeds=seeds, positions=positions)
         return self.head(self.encoder.transform_for_head(encoded), batch, seeds)
+
+    @torch.inference_mode()
+    def compute_outputs(self, sequences: Sequence[InputSequence], tokenizer: Tokenizer) -> list[Outputs]:
+        """Return the output of the head for each sequence, as `Task.decode` takes it."""
+        batch = batch_of_input_sequences(sequences, tokenizer.specials.pad).to(self.encoder.device)
+        if isinstance(self.task, GenerativeTask):
+            return self.task.generate(self.encoder, self.head, batch, tokenizer)
+        outputs = self.outputs(batch).float().cpu().numpy()
+        if batch.positions is not None:
+            ends = np.cumsum([sequence.num_positions for sequence in sequences])
+            return np.split(outputs, ends[:-1])
+        if outputs.ndim == 3:  # (B, T, 2): remove the padding of each sequence
+            return [output[: len(sequence)] for sequence, output in zip(sequences, outputs, strict=True)]
+        return list(outputs)
 
     def _encoder_features(self, head: RecurrentHead, batch: Batch, seeds: DropoutSeeds | None) -> torch.Tensor:
         """Return the encoder's features of a batch; those of a frozen encoder from the cache if it has them."""

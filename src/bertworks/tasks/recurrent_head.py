@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from bertworks.embeddings.strategies import WeightedLayers, get_strategy
+from bertworks.embeddings.strategies import get_strategy
+from bertworks.embeddings.weighted_layers import WeightedLayers
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.dropout import dropout
 from bertworks.encoders.encoded import Encoded

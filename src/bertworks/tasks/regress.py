@@ -11,20 +11,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import TextExample, read_texts, text_columns
-from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import FolderError, InputError
 from bertworks.metrics.classification import CorrelationTally
-from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.attribution import text_target
 from bertworks.tasks.bag_of_words import Values, fit_values, sample_within_limit
@@ -47,11 +42,16 @@ from bertworks.tasks.contract import (
     TaskScores,
     worst_mistakes,
 )
-from bertworks.tasks.heads import PooledHead, mean_by_group
 from bertworks.tasks.inputs import PAIR, TEXT
-from bertworks.tasks.recurrent_head import RecurrentHead
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.sampling.batch import Batch
 
 _SINGLE = ("value",)
 
@@ -141,6 +141,8 @@ class Regress:
         return {**label_config(self.value_names), "problem_type": "regression"}
 
     def head(self, config: EncoderConfig) -> nn.Module:
+        from bertworks.tasks.heads import PooledHead
+
         return PooledHead(config.pooled_size, len(self.value_names), config.hidden_dropout_prob)
 
     @property
@@ -156,12 +158,18 @@ class Regress:
         return featurize_text(example, tokenizer, window_rule, None if example.label is None else value_of(example))
 
     def collate_labels(self, features: Sequence[Features]) -> dict[str, torch.Tensor]:
+        import torch
+
         values = np.array([example_features.label for example_features in features])
         # Standardized in double precision: years minus their mean need few digits.
         standardized = (values - self.mean) / self.std
         return {"value": torch.from_numpy(standardized.astype(np.float32))}
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        import torch.nn.functional as F  # noqa: N812
+
+        from bertworks.tasks.heads import mean_by_group
+
         values = mean_by_group(outputs, batch.groups)[:, 0]  # (U,)
         return F.mse_loss(values, batch.labels["value"], reduction="sum")
 
@@ -234,6 +242,11 @@ class Regress:
 
         If that layer has no bias, the mean stays with the task.
         """
+        import torch
+        from torch import nn
+
+        from bertworks.tasks.recurrent_head import RecurrentHead
+
         last = head.body if isinstance(head, RecurrentHead) else head
         assert isinstance(last.score, nn.Linear)
         with torch.no_grad():

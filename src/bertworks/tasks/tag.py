@@ -12,22 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import nn
 
 from bertworks.datasets.conll import Sentence, read_sentences
 from bertworks.datasets.files import Record
-from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, Matches
 from bertworks.metrics.entities import EntityTally
-from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.attribution import contrast_coefficients
 from bertworks.tasks.classify import label_config, labels_in
@@ -42,7 +37,6 @@ from bertworks.tasks.contract import (
     TaskScores,
     worst_mistakes,
 )
-from bertworks.tasks.heads import PositionHead
 from bertworks.tasks.inputs import TEXT
 from bertworks.tasks.tag_documents import (
     Ints,
@@ -70,6 +64,13 @@ from bertworks.tasks.tag_labels import (
 )
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.sampling.batch import Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,8 @@ class Tag:
         return label_config(self.labels)
 
     def head(self, config: EncoderConfig) -> nn.Module:
+        from bertworks.tasks.heads import PositionHead
+
         return PositionHead(config.hidden_size, len(self.labels), config.hidden_dropout_prob)
 
     @property
@@ -199,6 +202,8 @@ class Tag:
         return {}
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
+        import torch.nn.functional as F  # noqa: N812
+
         assert batch.targets is not None
         return F.cross_entropy(outputs, batch.targets, reduction="sum")
 

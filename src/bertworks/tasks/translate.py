@@ -10,27 +10,19 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.datasets.translations import read_pairs, unlabelled_texts
-from bertworks.encoders.config import EncoderConfig
-from bertworks.encoders.encoder import Encoder
-from bertworks.encoders.layers import DropoutSeeds
-from bertworks.encoders.transformer import TransformerConfig
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.translation import TranslationTally, bleu_tokenizer_of
-from bertworks.objectives.cross_entropy import cross_entropy_sum, evaluate_cross_entropy, token_losses
-from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import Window, WindowRule
 from bertworks.settings import from_table
-from bertworks.tasks.beam_search import BeamSearchDecoder, BeamSearchSettings
+from bertworks.tasks.beam_search_settings import BeamSearchSettings
 from bertworks.tasks.contract import (
     Features,
     InputFields,
@@ -45,6 +37,15 @@ from bertworks.text.document import Counts
 from bertworks.text.sentences import split_sentences
 from bertworks.vocabulary.surface_forms import decode_display_text, is_wide
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from bertworks.encoders.config import EncoderConfig
+    from bertworks.encoders.encoder import Encoder
+    from bertworks.encoders.layers import DropoutSeeds
+    from bertworks.sampling.batch import Batch
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -84,19 +85,6 @@ class TranslationFeatures(Features):
     """Features of a text, and the tokenizer that decodes its translation."""
 
     tokenizer: Tokenizer
-
-
-class TranslationHead(nn.Module):
-    """The bias of the output logits; the output weights are the token embeddings.
-
-    It is not trained: the paper has none, and models of others may bring one.
-    """
-
-    bias: torch.Tensor  # (1, V)
-
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__()
-        self.register_buffer("bias", torch.zeros(1, vocab_size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +154,9 @@ class Translate:
         return {}
 
     def head(self, config: EncoderConfig) -> nn.Module:
+        from bertworks.encoders.transformer import TransformerConfig
+        from bertworks.tasks.translation_head import TranslationHead
+
         if not isinstance(config, TransformerConfig):
             raise SettingsError(
                 f"a model of the family '{config.model_type}' has no decoder and cannot translate; train a new one "
@@ -212,10 +203,9 @@ class Translate:
         self, encoder: Encoder, head: nn.Module, batch: Batch, seeds: DropoutSeeds | None
     ) -> torch.Tensor:
         """Return the summed loss, label-smoothed in training; the logits (P, V) are never materialized at once."""
-        vectors, embeddings, bias, targets = _loss_inputs(encoder, head, batch, seeds)
-        if torch.is_grad_enabled():
-            return cross_entropy_sum(vectors, embeddings, bias, targets, 1.0, self.smoothing)
-        return evaluate_cross_entropy(vectors, embeddings, bias, targets)[0]
+        from bertworks.tasks.translation_head import translation_loss
+
+        return translation_loss(encoder, head, batch, seeds, self.smoothing)
 
     def loss(self, outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
         return outputs
@@ -227,6 +217,9 @@ class Translate:
     def generate(self, encoder: Encoder, head: nn.Module, batch: Batch, tokenizer: Tokenizer) -> list[Floats]:
         """Return for each sequence the summed loss of the gold translation, its number of tokens, the log probability
         of the generated one, whether it is finished, and its token ids."""
+        from bertworks.tasks.beam_search import BeamSearchDecoder
+        from bertworks.tasks.translation_head import reference_losses
+
         assert batch.source is not None
         end = tokenizer.specials.sep
         suppressed = tuple(token_id for token_id in tokenizer.specials.ids if token_id != end)
@@ -235,7 +228,7 @@ class Translate:
             encoder=encoder, bias=bias, start=int(batch.input_ids[0, 0]), end=end, suppress_tokens=suppressed
         )
         hypotheses = decoder.generate(batch.source, self.search_settings)
-        references = _reference_losses(encoder, head, batch).tolist()
+        references = reference_losses(encoder, head, batch).tolist()
         return [
             np.array(
                 [*reference, hypothesis.log_probability, hypothesis.is_finished, *hypothesis.token_ids],
@@ -301,26 +294,6 @@ class Translate:
 
     def submission_value(self, prediction: TranslationPrediction) -> str:
         return prediction.text
-
-
-def _loss_inputs(
-    encoder: Encoder, head: nn.Module, batch: Batch, seeds: DropoutSeeds | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the decoder's outputs (P, D), the token embeddings (V, D), the bias (V,) and the targets (P,)."""
-    assert batch.positions is not None
-    assert batch.targets is not None
-    bias: torch.Tensor = head.bias[0]  # type: ignore[index]
-    return encoder(batch, seeds=seeds).gather(batch.positions), encoder.token_embeddings.weight, bias, batch.targets
-
-
-def _reference_losses(encoder: Encoder, head: nn.Module, batch: Batch) -> torch.Tensor:
-    """Return (B, 2): the summed loss of each gold translation, and its number of tokens."""
-    losses_by_sequence = torch.zeros(len(batch.input_ids), 2, device=batch.input_ids.device)
-    if batch.positions is None or batch.targets is None or not len(batch.targets):
-        return losses_by_sequence
-    sequences = batch.positions // batch.input_ids.shape[1]
-    losses = token_losses(*_loss_inputs(encoder, head, batch, None)).to(losses_by_sequence.dtype)
-    return losses_by_sequence.index_add(0, sequences, torch.stack([losses, torch.ones_like(losses)], 1))
 
 
 def _source_windows(text: str, tokenizer: Tokenizer, window_rule: WindowRule) -> tuple[list[Window], int]:

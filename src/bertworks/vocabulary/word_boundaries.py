@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import rjieba
 
 from bertworks.vocabulary.characters import SURROGATE
 
 
 def jieba_boundaries(text: str) -> npt.NDArray[np.bool_]:
     """Return, for each character of `text`, whether one of jieba's words begins there."""
-    words = rjieba.cut(SURROGATE.sub("\ufffd", text), True)
+    words = _cut(SURROGATE.sub("\ufffd", text))
     lengths = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
     boundaries = np.zeros(len(text) + 1, dtype=np.bool_)
     boundaries[0] = True
@@ -27,8 +26,15 @@ def jieba_boundaries(text: str) -> npt.NDArray[np.bool_]:
 def jieba_words(text: str) -> list[tuple[int, str]]:
     """Return (offset, word) for each of jieba's words in `text`, without white space."""
     words, offset = [], 0
-    for word in rjieba.cut(SURROGATE.sub("\ufffd", text), True):
+    for word in _cut(SURROGATE.sub("\ufffd", text)):
         if not word.isspace():
             words.append((offset, word))
         offset += len(word)
+    return words
+
+
+def _cut(text: str) -> list[str]:
+    import rjieba  # only now: it loads a dictionary
+
+    words: list[str] = rjieba.cut(text, True)
     return words

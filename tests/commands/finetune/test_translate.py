@@ -18,7 +18,7 @@ from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.model import Model, load
 from bertworks.settings import read_recipe, recipe_path
-from bertworks.tasks.beam_search import BeamSearchSettings
+from bertworks.tasks.beam_search_settings import BeamSearchSettings
 from bertworks.training.optimizer import AdamSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")

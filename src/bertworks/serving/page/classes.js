@@ -5,6 +5,7 @@ import { bars } from "./bars.js";
 import { el } from "./elements.js";
 import { fieldsFor, isPairModel } from "./fields.js";
 import { formatNumber, formatPercent, t } from "./i18n.js";
+import { labelText } from "./labels.js";
 import { requestForm } from "./request-form.js";
 
 const LABEL_SEPARATOR = "|"; // between the labels of a multi-label prediction
@@ -44,7 +45,7 @@ function renderClasses({ label, probabilities }) {
   const multiLabel = isMultiLabel(probabilities);
   const rows = ranked.map(([name, ratio]) => {
     const isBest = predicted.includes(name);
-    return { name, ratio, isBest, note: multiLabel && isBest ? "✓" : null };
+    return { name: labelText(name), ratio, isBest, note: multiLabel && isBest ? "✓" : null };
   });
   const parts = [bars(rows.slice(0, MAX_SHOWN), { isWide: true })];
   if (rows.length > MAX_SHOWN) parts.push(moreClasses(rows.slice(MAX_SHOWN)));
@@ -54,8 +55,8 @@ function renderClasses({ label, probabilities }) {
 
 function statusText(predicted, probability) {
   if (predicted.length === 0) return t("classes.none");
-  if (predicted.length > 1) return t("classes.multi_label", { labels: predicted.join(", ") });
-  return t("classes.status", { label: predicted[0], percent: formatPercent(probability) });
+  if (predicted.length > 1) return t("classes.multi_label", { labels: predicted.map(labelText).join(", ") });
+  return t("classes.status", { label: labelText(predicted[0]), percent: formatPercent(probability) });
 }
 
 /** Split a multi-label prediction. A label may contain the separator itself, so the whole string is tried first. */

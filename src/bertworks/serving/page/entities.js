@@ -5,6 +5,7 @@ import { el } from "./elements.js";
 import { fieldsFor } from "./fields.js";
 import { highlight, quote } from "./highlight.js";
 import { formatNumber, formatPercent, t, tCount } from "./i18n.js";
+import { labelText, labelTitle } from "./labels.js";
 import { requestForm } from "./request-form.js";
 import { collapsedTable } from "./tables.js";
 
@@ -46,16 +47,18 @@ function colorsByType(labels, spans) {
 }
 
 function entityMark(text, { label, probability }, colors) {
-  const title = `${label}, ${formatPercent(probability)}`;
-  return el("mark", { class: `entity ${colors.get(label)}`, title }, text, " ", el("span", { class: "type" }, label));
+  const title = `${labelTitle(label)}, ${formatPercent(probability)}`;
+  const type = el("span", { class: "type" }, labelText(label));
+  return el("mark", { class: `entity ${colors.get(label)}`, title }, text, " ", type);
 }
 
 function legend(spans, colors) {
   const counts = new Map();
   for (const { label } of spans) counts.set(label, (counts.get(label) ?? 0) + 1);
-  const items = [...counts].map(([label, count]) =>
-    el("li", {}, el("i", { class: `swatch ${colors.get(label)}` }), label, " ", el("b", {}, formatNumber(count))),
-  );
+  const items = [...counts].map(([label, count]) => {
+    const swatch = el("i", { class: `swatch ${colors.get(label)}` });
+    return el("li", { title: labelTitle(label) }, swatch, labelText(label), " ", el("b", {}, formatNumber(count)));
+  });
   return el("ul", { class: "legend", "aria-label": t("entities.legend") }, items);
 }
 
@@ -63,7 +66,7 @@ function entityTable(spans) {
   const headers = ["text", "type", "probability", "offsets"].map((name) => t(`column.${name}`));
   const rows = spans.map(({ text, label, probability, start, end }) => [
     text,
-    label,
+    labelText(label),
     formatPercent(probability),
     `${start}–${end}`,
   ]);

@@ -16,7 +16,12 @@ export function language() {
 export function setLanguage(code) {
   current = code;
   storeSetting(STORAGE_KEY, code);
-  document.documentElement.lang = code === "zh" ? "zh-Hans" : "en";
+  document.documentElement.lang = languageTag(code);
+}
+
+/** Return the value of a lang attribute. */
+export function languageTag(code) {
+  return code === "zh" ? "zh-Hans" : code;
 }
 
 /** Return the message of a key, with {placeholders} replaced by `values`. */

@@ -1,14 +1,17 @@
 // Line charts: series of points in, a chart out with axes, a cursor and the values at the cursor in the legend.
+// Series differ by dash and marker as well as by color: line-styles.js.
 
 import { el, svg } from "./elements.js";
+import { drawMarker, lineClass, lineSwatch } from "./line-styles.js";
 import { responsive } from "./responsive.js";
 
 const MARGIN = { left: 52, right: 20, top: 12, bottom: 30 };
 const NUM_TICKS = 5;
 
 /**
- * Return a chart. `series` are {name, color, points [[x, y], …], style}: the style is "line", "dots" or "faint", which
- * has no legend entry. `formatX` and `formatY` format values, `formatTick` the ticks of the y axis.
+ * Return a chart. `series` are {name, color, dash, marker, points [[x, y], …], style}: the style is "line", "dots",
+ * which has markers, or "faint", which has no legend entry. `dash` and `marker` are numbers of line-styles.js.
+ * `formatX` and `formatY` format values, `formatTick` the ticks of the y axis.
  */
 export function lineChart({ title, series, formatX, formatY, formatTick = formatY, height = 240 }) {
   const nonEmpty = series.filter((item) => item.points.length);
@@ -23,9 +26,9 @@ export function lineChart({ title, series, formatX, formatY, formatTick = format
   return el("figure", { class: "line-chart" }, el("figcaption", {}, title), drawing, legend);
 }
 
-function legendEntry({ name, color, points, style }, formatY) {
+function legendEntry({ name, points, ...lineStyle }, formatY) {
   const value = el("b", {}, formatY(points.at(-1)[1]));
-  const item = el("li", {}, el("i", { class: `legend-line color-${color} ${style}` }), name, " ", value);
+  const item = el("li", {}, lineSwatch(lineStyle), name, " ", value);
   const update = (x) => {
     value.textContent = formatY(x === null ? points.at(-1)[1] : points[nearestIndex(points, x)][1]);
   };
@@ -85,17 +88,12 @@ function axes({ xTicks, yTicks, x: xScale, y: yScale }, { width, height, formatX
   return [...yAxis, ...xAxis];
 }
 
-function drawSeries({ points, color, style }, scales) {
+function drawSeries({ points, ...lineStyle }, scales) {
   const pixels = points.map(([x, y]) => [scales.x.toPixels(x).toFixed(1), scales.y.toPixels(y).toFixed(1)]);
   const d = `M${pixels.map((point) => point.join(" ")).join("L")}`;
-  const path = svg("path", { d, class: `series color-${color} ${style}` });
-  if (style !== "dots") return [path];
-  return [
-    path,
-    ...pixels.map(([cx, cy]) =>
-      svg("circle", { cx, cy, r: pixels.length > 60 ? 1.5 : 3, class: `series color-${color} dot` }),
-    ),
-  ];
+  const path = svg("path", { d, class: lineClass(lineStyle) });
+  if (lineStyle.style !== "dots") return [path];
+  return [path, ...pixels.map(([x, y]) => drawMarker(lineStyle, x, y, pixels.length > 60 ? 2 : 3.5))];
 }
 
 /** Move the cursor with the pointer or the arrow keys. */

@@ -9,7 +9,7 @@ import { CLASSES } from "./classes.js";
 import { el, replaceContent, updateTexts } from "./elements.js";
 import { ENTITIES } from "./entities.js";
 import { EXPLAIN } from "./explain.js";
-import { language, setLanguage } from "./i18n.js";
+import { language, languageTag, setLanguage } from "./i18n.js";
 import { INPUT } from "./input.js";
 import { FILL_MASK } from "./masks.js";
 import { RUNS } from "./runs.js";
@@ -92,7 +92,7 @@ function retryButton() {
 
 function languageSwitch() {
   const buttons = Object.entries(LANGUAGES).map(([code, [short, name]]) => {
-    const attributes = { lang: code === "zh" ? "zh-Hans" : "en", "aria-label": name };
+    const attributes = { lang: languageTag(code), "aria-label": name };
     return el(
       "button",
       { type: "button", ...attributes, "aria-pressed": code === language(), on: { click: () => select(code) } },

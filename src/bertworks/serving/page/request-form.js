@@ -4,7 +4,11 @@ import { ApiError, request } from "./api.js";
 import { el, replaceContent, updateTexts } from "./elements.js";
 import { EXAMPLES } from "./examples.js";
 import { MissingInput } from "./fields.js";
-import { formatMilliseconds, formatPercent, language, t, tCount } from "./i18n.js";
+import { formatMilliseconds, formatPercent, language, languageTag, t, tCount } from "./i18n.js";
+import { exampleLanguage, modelFacts } from "./model-facts.js";
+
+// An answer that takes longer shows that it is computed.
+const BUSY_MILLISECONDS = 300;
 
 let numPickers = 0;
 
@@ -52,7 +56,11 @@ function createElements(options) {
   const examples = el("div", { class: "examples" });
   const model = picker ? labelledControl("page.model", picker) : modelName(options.models[0]);
   const actions = el("div", { class: "actions" }, model, ...(options.controls ?? []), submitButton);
-  const form = el("form", { novalidate: true, class: "request-form" }, examples, fieldContainer, actions, error);
+  // The options of a picker have the facts, too; where it is too narrow for them, they are shown below it.
+  const facts = el("p", { class: picker ? "model-facts if-narrow" : "model-facts" });
+  const busySign = el("p", { class: "busy-sign", role: "status" });
+  const children = [examples, fieldContainer, actions, facts, busySign, error];
+  const form = el("form", { novalidate: true, class: "request-form" }, children);
   const status = el("p", { class: "status", role: "status" });
   const warning = el("p", { class: "warning", "aria-live": "polite" });
   const resultContainer = el("div", { class: "result" });
@@ -60,12 +68,16 @@ function createElements(options) {
   const intro = [el("h2", { i18n: `${options.id}.title` }), el("p", { class: "lead", i18n: `${options.id}.lead` })];
   const element = el("div", { class: "tab-content" }, ...intro, form, status, warning, resultContainer, footer);
   const result = { status, warning, resultContainer, footer };
-  return { element, fieldContainer, picker, submitButton, error, examples, form, ...result };
+  return { element, fieldContainer, picker, submitButton, error, examples, form, facts, busySign, ...result };
 }
 
 function modelPicker(models) {
-  const options = models.map((model) => el("option", { value: model.name }, model.name));
+  const options = models.map((model) => el("option", { value: model.name }, optionText(model)));
   return el("select", { id: `model-${(numPickers += 1)}` }, options);
+}
+
+function optionText(model) {
+  return [model.name, ...modelFacts(model)].join(" · ");
 }
 
 function labelledControl(key, control) {
@@ -83,25 +95,36 @@ function resetFields(state) {
   state.fields = state.options.fields(state.model);
   replaceContent(state.fieldContainer, state.fields.element);
   clearResult(state);
+  showFacts(state);
   showExamples(state);
   fillExample(state, 0);
 }
 
+function showFacts(state) {
+  state.facts.textContent = state.model ? modelFacts(state.model).join(" · ") : "";
+  const options = [...(state.picker?.options ?? [])];
+  options.forEach((option, index) => (option.textContent = optionText(state.options.models[index])));
+}
+
 function examplesOf(state) {
   const name = state.options.examples ? state.options.examples(state.model) : state.options.id;
-  return EXAMPLES[name][language()];
+  const examples = EXAMPLES[name];
+  const code = exampleLanguage(state.model, language(), Object.keys(examples));
+  return { lang: languageTag(code), examples: examples[code] };
 }
 
 function showExamples(state) {
-  const buttons = examplesOf(state).map(({ title }, index) =>
-    el("button", { type: "button", class: "chip", on: { click: () => runExample(state, index) } }, title),
+  const { lang, examples } = examplesOf(state);
+  const buttons = examples.map(({ title }, index) =>
+    el("button", { type: "button", class: "chip", lang, on: { click: () => runExample(state, index) } }, title),
   );
   replaceContent(state.examples, el("span", { class: "label", i18n: "page.examples" }), buttons);
 }
 
 function fillExample(state, index) {
-  const { value } = examplesOf(state)[index];
-  state.fields.write(value);
+  const { lang, examples } = examplesOf(state);
+  state.fields.write(examples[index].value);
+  state.fieldContainer.querySelectorAll("input, textarea").forEach((field) => (field.lang = lang));
   state.example = { index, snapshot: fieldSnapshot(state) };
 }
 
@@ -144,6 +167,10 @@ async function submit(state) {
 function setBusy(state, isBusy) {
   state.element.setAttribute("aria-busy", isBusy);
   state.submitButton.classList.toggle("busy", isBusy);
+  clearTimeout(state.busyTimer);
+  state.busySign.textContent = "";
+  // A quick answer needs no sign, which a screen reader would read.
+  if (isBusy) state.busyTimer = setTimeout(() => (state.busySign.textContent = t("page.busy")), BUSY_MILLISECONDS);
 }
 
 function showError(state, error) {
@@ -208,6 +235,7 @@ function updateLanguage(state) {
   const isUnedited = state.example && fieldSnapshot(state) === state.example.snapshot;
   updateTexts(state.element);
   state.error.textContent = "";
+  showFacts(state);
   showExamples(state);
   if (state.result) showResult(state, state.result);
   else if (isUnedited) fillExample(state, state.example.index);

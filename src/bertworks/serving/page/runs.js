@@ -13,12 +13,12 @@ import {
   tOrDefault,
 } from "./i18n.js";
 import { lineChart } from "./line-chart.js";
+import { lineSwatch, NUM_STYLES } from "./line-styles.js";
 import { filledText } from "./masks.js";
 import { RunHistory } from "./run-history.js";
 import { collapsedTable, table } from "./tables.js";
 
 const REFRESH_MILLISECONDS = 4000;
-const NUM_COLORS = 8;
 const NUM_SELECTED_INITIALLY = 3;
 const AXES = ["step", "seconds", "tokens"];
 const MAX_SAMPLES = 6;
@@ -104,8 +104,10 @@ async function loadRun(name, after) {
   return (await request(`v1/runs/${encodeURIComponent(name)}?after=${after}`)).response;
 }
 
-function colorOf(state, name) {
-  return state.runs.findIndex((run) => run.name === name) % NUM_COLORS;
+/** Return the style of a run; `offset` numbers the series of one run, which get a dash and a marker each. */
+function styleOf(state, name, offset = 0) {
+  const number = state.runs.findIndex((run) => run.name === name);
+  return { color: number % NUM_STYLES, dash: (number + offset) % NUM_STYLES, marker: offset };
 }
 
 function showList(state) {
@@ -131,7 +133,7 @@ function runRow(state, run) {
     "label",
     { class: "run", for: id },
     checkbox,
-    el("i", { class: `legend-line color-${colorOf(state, run.name)}` }),
+    lineSwatch({ ...styleOf(state, run.name), style: "line" }),
     el("span", { class: "run-name" }, run.name),
     el("span", { class: `state ${run.state}` }, tOrDefault(`runs.state.${run.state}`, run.state)),
     el("span", { class: "run-kind" }, tOrDefault(`runs.kind.${run.kind}`, run.kind)),
@@ -186,13 +188,14 @@ function xFormat(state) {
 
 function lossChart(state, histories) {
   const series = histories.flatMap((history) => {
-    const color = colorOf(state, history.name);
+    const style = styleOf(state, history.name);
     const { raw, smooth } = history.trainingLoss(state.axis);
     const seriesName = (key) => `${history.name}, ${t(key)}`;
+    const heldOut = { ...style, marker: style.color, points: history.heldOutLoss(state.axis), style: "dots" };
     return [
-      { name: "", color, points: raw, style: "faint" },
-      { name: seriesName("runs.training"), color, points: smooth, style: "line" },
-      { name: seriesName("runs.held_out"), color, points: history.heldOutLoss(state.axis), style: "dots" },
+      { name: "", ...style, points: raw, style: "faint" },
+      { name: seriesName("runs.training"), ...style, points: smooth, style: "line" },
+      { name: seriesName("runs.held_out"), ...heldOut },
     ];
   });
   const formatY = (value) => formatSignificant(value);
@@ -201,9 +204,9 @@ function lossChart(state, histories) {
 
 function metricChart(state, histories) {
   const series = histories.flatMap((history) =>
-    [...history.metrics(state.axis)].map(([name, points]) => {
-      const color = colorOf(state, history.name);
-      return { name: `${history.name}, ${metricLabel(name)}`, color, points, style: "dots" };
+    [...history.metrics(state.axis)].map(([name, points], index) => {
+      const style = styleOf(state, history.name, index);
+      return { name: `${history.name}, ${metricLabel(name)}`, ...style, points, style: "dots" };
     }),
   );
   if (!series.length) return null;
@@ -211,8 +214,12 @@ function metricChart(state, histories) {
   return lineChart({ title: t("runs.metrics"), series, ...formats });
 }
 
+/** Return the name of a metric, or of a split and a metric: "dev macro_f1". */
 function metricLabel(name) {
-  return tOrDefault(`runs.metric.${name}`, name.replaceAll("_", " "));
+  const [split, ...metric] = name.split(" ");
+  const label = (key) => tOrDefault(`metric.${key}`, key.replaceAll("_", " "));
+  if (!metric.length) return tOrDefault(`runs.metric.${name}`, label(name));
+  return `${tOrDefault(`split.${split}`, split)} ${label(metric.join(" "))}`;
 }
 
 function formatMetric(value) {
@@ -225,8 +232,8 @@ function formatMetricTick(value) {
 
 function learningRateChart(state, histories) {
   const series = histories.map((history) => {
-    const color = colorOf(state, history.name);
-    return { name: history.name, color, points: history.learningRate(state.axis), style: "line" };
+    const style = styleOf(state, history.name);
+    return { name: history.name, ...style, points: history.learningRate(state.axis), style: "line" };
   });
   const formatY = (value) => formatSignificant(value, 2);
   return lineChart({ title: t("runs.learning_rate"), series, formatX: xFormat(state), formatY });
