@@ -5,6 +5,9 @@ Paths may be strings. Recipe keys without an argument of their own go into `sett
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from bertworks.vocabulary.tokenizer import Tokenizer
 
 PathLike = str | Path
+# (inputs, labels), rows, a table, or the path of a file: see `tasks.memory`.
+Labelled = Any
 EventCallback = Callable[[Any], None]
 
 
@@ -147,11 +152,11 @@ def _pretrain(
 def finetune(
     task: str,
     *,
-    model: PathLike,
-    train: PathLike,
-    output: PathLike,
-    dev: PathLike | None = None,
-    test: PathLike | None = None,
+    model: PathLike | Model,
+    train: Labelled,
+    output: PathLike | None = None,
+    dev: Labelled | None = None,
+    test: Labelled | None = None,
     recipe: PathLike | None = None,
     learning_rate: float | None = None,
     batch_size: int | None = None,
@@ -164,51 +169,69 @@ def finetune(
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
 ) -> Model:
-    """Fine-tune a model for a task on labelled files, or resume, and return the fine-tuned model.
+    """Fine-tune a model for a task on labelled data, or resume, and return the fine-tuned model.
 
     task      classify, regress, choose, tag, answer or translate
-    train     labelled files: TSV, CSV or JSON Lines; `dev` selects the best checkpoint, `test` is scored at the end
+    model     a folder, the name of a packaged model or one on the hub, or a loaded Model
+    train     (texts, labels); a list or an iterator of (text, label) or of dicts; a dict of columns, a pandas or polars
+              frame, a `datasets.Dataset`; or the path of a TSV, CSV or JSON Lines file. `dev` selects the best
+              checkpoint, `test` is scored at the end
+    output    the run folder; without one the run is in a temporary folder until Python exits
     columns   names of columns by role: {"text": "sms", "label": "class"}; guessed where left out
     settings  other keys of the recipe: {"patience": 3, "optimizer.weight_decay": 0.1}
+
+    An input of another task is what its model predicts from: (text, text) for pairs, (question, context) with its
+    answers as label, (prompt, choices) with the index of the right one, words with their tags, or a text with its
+    entities: [(start, end, label), …].
     """
     from bertworks.commands.finetune.recipe import read_finetune_recipe
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.run import run_finetune
     from bertworks.inference.model import load
     from bertworks.settings import recipe_path
+    from bertworks.tasks.memory import locate_rows, store_data
+    from bertworks.tasks.registry import task_of
 
     options: dict[str, Any] = {
         "learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs, "max_length": max_length,
         "seed": seed, "precision": precision, **(settings or {}),
     }  # fmt: skip
-    path = None if recipe is None else recipe_path(str(recipe), "finetune")
-    request = FinetuneRequest(
-        task=task,
-        model=str(model),
-        train=Path(train),
-        output=Path(output),
-        dev=None if dev is None else Path(dev),
-        test=None if test is None else Path(test),
-        recipe=read_finetune_recipe(path, options),
-        columns={"": dict(columns or {})},
-        device=device,
-    )
-    _consume(run_finetune(request), on_event)
-    return load(Path(output) / "model")
+    finetune_recipe = read_finetune_recipe(None if recipe is None else recipe_path(str(recipe), "finetune"), options)
+    task_class = task_of(task)
+    folder = _temporary_folder() if output is None else Path(output)
+    with locate_rows():
+        files = store_data({"train": train, "dev": dev, "test": test}, task_class, folder)
+        request = FinetuneRequest(
+            task=task,
+            model=_model_name(model),
+            train=files["train"],
+            output=folder,
+            dev=files.get("dev"),
+            test=files.get("test"),
+            recipe=finetune_recipe,
+            columns={"": dict(columns or {})},
+            device=device,
+        )
+        _consume(run_finetune(request), on_event)
+    return load(folder / "model")
 
 
 def evaluate(
-    model: PathLike, file: PathLike, *, columns: Mapping[str, str] | None = None, precision: str | None = None
+    model: PathLike | Model,
+    data: Labelled,
+    *,
+    columns: Mapping[str, str] | None = None,
+    precision: str | None = None,
 ) -> dict[str, float]:
-    """Return the metrics of a fine-tuned model on a labelled file.
+    """Return the metrics of a fine-tuned model on labelled data: a file, or what `finetune` takes in memory.
 
-    Columns that are not named are those of its training file, if this one has them.
+    Columns that are not named are those of its training data, if this has them.
     """
-    from bertworks.commands.evaluate import LabelledFile, evaluate_files
-    from bertworks.inference.finetuned import load_predictor
+    from bertworks.commands.evaluate import evaluate_data
+    from bertworks.inference.finetuned import load_predictor, predictor_of
 
-    labelled_file = LabelledFile(str(file), Path(file), columns or {})
-    (result,) = evaluate_files(load_predictor(str(model), precision=precision), [labelled_file])
+    predictor = load_predictor(model, precision=precision) if isinstance(model, str | Path) else predictor_of(model)
+    result = evaluate_data(predictor, data, columns or {})
     for warning in result.warnings:
         warnings.warn(warning.message, stacklevel=2)
     return dict(result.scores.metrics)
@@ -303,6 +326,22 @@ def compare(
     }  # fmt: skip
     settings = read_compare_recipe(str(recipe), {key: value for key, value in options.items() if value is not None})
     return run(CompareRequest(settings, Path(output), device), on_event=on_event or (lambda event: None))
+
+
+def _model_name(model: PathLike | Model) -> str:
+    """Return the folder of a loaded model, or the name that was given."""
+    return str(model if isinstance(model, str | Path) else model.folder)
+
+
+def _temporary_folder() -> Path:
+    """Return a new folder that is removed when Python exits, and say so."""
+    folder = tempfile.mkdtemp(prefix="bertworks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    warnings.warn(
+        f"no output was given: the run is in {folder} until Python exits; keep the model with model.save(FOLDER)",
+        stacklevel=3,
+    )
+    return Path(folder)
 
 
 def _paths(paths: PathLike | Sequence[PathLike]) -> list[str]:

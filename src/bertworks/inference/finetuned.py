@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,9 @@ from bertworks.tasks.contract import Task
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.recurrent_head import RecurrentSettings
 from bertworks.tasks.registry import TASKS, task_of
+
+if TYPE_CHECKING:
+    from bertworks.inference.model import Model
 
 
 def save_finetuned(
@@ -67,14 +70,20 @@ def load_predictor(
     from bertworks.inference.model import load  # a circular import at module level
 
     model = load(name, engine=engine, precision=precision)
-    if model.predictor is None:
-        read_task(read_folder(model.folder))  # raises an error that says why
-    assert model.predictor is not None
-    task = model.predictor.module.task
+    predictor = predictor_of(model)
+    task = predictor.module.task
     if expected_task is not None and task.name != expected_task:
         raise FolderError(
             f"{model.folder} is fine-tuned for '{task.name}', not for '{expected_task}'; choose another folder"
         )
+    return predictor
+
+
+def predictor_of(model: Model) -> Predictor:
+    """Return the predictor of a loaded model; raise FolderError if it is not fine-tuned."""
+    if model.predictor is None:
+        read_task(read_folder(model.folder))  # raises an error that says why
+    assert model.predictor is not None
     return model.predictor
 
 

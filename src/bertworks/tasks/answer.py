@@ -142,6 +142,7 @@ class Answer:
     head_kind: ClassVar[str] = "spans"
     default_window_rule: ClassVar[WindowRule] = WindowRule(384, 96)
     input_fields: ClassVar[tuple[InputFields, ...]] = (InputFields(("question", "context")),)
+    labelled_fields = staticmethod(squad.labelled_fields)
     no_answer: bool = False
     null_threshold: float = 0.0
     max_answer_tokens: int = _MAX_ANSWER_TOKENS

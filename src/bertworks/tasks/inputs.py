@@ -13,8 +13,8 @@ from bertworks.tasks.contract import InputFields, Task
 TEXT = InputFields(("text",))
 PAIR = InputFields(("sentence1", "sentence2"))
 
-# A text, the texts of a pair and the like, or a dict of fields.
-Input = str | Sequence[str] | Mapping[str, Any]
+# A text, the texts of a pair and the like (the last may be a list of texts: choices), or a dict of fields.
+Input = str | Sequence[Any] | Mapping[str, Any]
 
 
 def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
@@ -27,6 +27,8 @@ def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
         names, num_items = input_fields.names, input_fields.min_list_items
         if len(value) == len(names) and not num_items:
             return dict(zip(names, value, strict=True))
+        if num_items and len(value) == len(names) and isinstance(value[-1], list | tuple):
+            return {**dict(zip(names, value, strict=True)), names[-1]: list(value[-1])}
         if num_items and len(value) >= len(names) - 1 + num_items:
             last = len(names) - 1
             return {**dict(zip(names, value[:last], strict=False)), names[last]: list(value[last:])}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.datasets.conll import Sentence, split_words
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_value
 from bertworks.tasks.contract import Features
 from bertworks.tasks.tag_documents import Ints, SentenceContext
 from bertworks.tasks.tag_labels import EntitySpan
@@ -90,3 +90,18 @@ def tags_of(sentence: Sentence) -> tuple[str, ...]:
     if sentence.tags is None:
         raise InputError(f"{sentence.location}: there are no tags; give them, or name their column with --label")
     return sentence.tags
+
+
+def labelled_fields(value: Any, label: Any) -> dict[str, Any]:
+    """Return the fields of a record in memory: words with their tags, or a text with its spans (start, end, label)."""
+    if isinstance(value, list | tuple):
+        return {"tokens": value, "tags": label}
+    if not isinstance(value, str):
+        raise InputError(f"the input is {show_value(value)}; give a list of words, or a text")
+    if not isinstance(label, list | tuple):
+        raise InputError(f"the label is {show_value(label)}; give the text's entities: [(start, end, label), …]")
+    spans = [
+        dict(zip(("start", "end", "label"), span, strict=False)) if isinstance(span, list | tuple) else span
+        for span in label
+    ]
+    return {"text": value, "spans": spans}
