@@ -45,6 +45,7 @@ LAYERS = [
     "commands",
     "exporters",
     "serving",
+    "model",
     "api",
     "cli",
     "__main__",

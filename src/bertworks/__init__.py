@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from bertworks.errors import InputError as InputError
     from bertworks.errors import MissingDependencyError as MissingDependencyError
     from bertworks.errors import SettingsError as SettingsError
-    from bertworks.inference.model import Model as Model
-    from bertworks.inference.model import load as load
+    from bertworks.model import Model as Model
+    from bertworks.model import load as load
     from bertworks.text.document import Document as Document
     from bertworks.vocabulary.tokenizer import Encoding as Encoding
     from bertworks.vocabulary.tokenizer import Tokenizer as Tokenizer
@@ -38,7 +38,7 @@ _MODULES = {
     "FolderError": "errors",
     "InputError": "errors",
     "MissingDependencyError": "errors",
-    "Model": "inference.model",
+    "Model": "model",
     "SettingsError": "errors",
     "Tokenizer": "vocabulary.tokenizer",
     "adapt": "api",
@@ -47,7 +47,7 @@ _MODULES = {
     "evaluate": "api",
     "export": "api",
     "finetune": "api",
-    "load": "inference.model",
+    "load": "model",
     "predict": "api",
     "prepare": "api",
     "pretrain": "api",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from bertworks.commands.compare.run import CompareReport
-    from bertworks.inference.model import Model
+    from bertworks.model import Model
     from bertworks.vocabulary.tokenizer import Tokenizer
 
 PathLike = str | Path
@@ -135,7 +135,7 @@ def _pretrain(
     from bertworks.commands.pretrain.recipe import read_pretrain_recipe
     from bertworks.commands.pretrain.request import PretrainRequest
     from bertworks.commands.pretrain.run import run_pretrain
-    from bertworks.inference.model import load
+    from bertworks.model import load
     from bertworks.settings import recipe_path
 
     request = PretrainRequest(
@@ -187,7 +187,7 @@ def finetune(
     from bertworks.commands.finetune.recipe import read_finetune_recipe
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.run import run_finetune
-    from bertworks.inference.model import load
+    from bertworks.model import load
     from bertworks.settings import recipe_path
     from bertworks.tasks.memory import locate_rows, store_data
     from bertworks.tasks.registry import task_of
@@ -237,31 +237,26 @@ def evaluate(
     return dict(result.scores.metrics)
 
 
-def predict(
-    model: PathLike, texts: Iterable[str | Sequence[str] | Mapping[str, Any]], *, precision: str | None = None
-) -> list[Any]:
-    """Return the predictions of a fine-tuned model for texts, pairs or dicts of fields."""
-    from bertworks.inference.model import load
-
-    return load(model, precision=precision).predict(texts)
+def predict(model: PathLike | Model, texts: Any, *, precision: str | None = None) -> Any:
+    """Return the predictions of a fine-tuned model for texts, pairs or dicts of fields; see `Model.predict`."""
+    return _load(model, precision).predict(texts)
 
 
 def encode(
-    model: PathLike,
-    texts: Iterable[str],
+    model: PathLike | Model,
+    texts: str | Iterable[str],
     *,
     pooling: str | None = None,
     truncate: bool = False,
     precision: str | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Return one vector per text, (N, D); see `Model.encode`."""
-    from bertworks.inference.model import load
-
-    return load(model, precision=precision).encode(texts, pooling, truncate=truncate)
+    """Return one vector per text, (N, D), or that of a single text, (D,); see `Model.encode`."""
+    vectors: npt.NDArray[np.float32] = _load(model, precision).encode(texts, pooling, truncate=truncate)
+    return vectors
 
 
 def export(
-    model: PathLike,
+    model: PathLike | Model,
     to: str,
     output: PathLike,
     *,
@@ -276,7 +271,7 @@ def export(
     from bertworks.exporters.export import export as run
 
     request = ExportRequest(
-        model=str(model), target=to, output=Path(output), data=None if data is None else Path(data),
+        model=_model_name(model), target=to, output=Path(output), data=None if data is None else Path(data),
         columns=columns or {}, difference=difference, cosine=cosine, points=points,
     )  # fmt: skip
     return run(request).certificate
@@ -326,6 +321,12 @@ def compare(
     }  # fmt: skip
     settings = read_compare_recipe(str(recipe), {key: value for key, value in options.items() if value is not None})
     return run(CompareRequest(settings, Path(output), device), on_event=on_event or (lambda event: None))
+
+
+def _load(model: PathLike | Model, precision: str | None) -> Model:
+    from bertworks.model import load
+
+    return load(model, precision=precision) if isinstance(model, str | Path) else model
 
 
 def _model_name(model: PathLike | Model) -> str:

@@ -20,7 +20,7 @@ from bertworks.exporters.onnx import write_onnx
 from bertworks.exporters.openvino import write_openvino
 from bertworks.exporters.parity import ParitySample, builtin_sample, compare, sample_of_examples, sample_of_texts
 from bertworks.folder_lock import lock_output
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.integrity.model_files import write_metadata
 from bertworks.models.folder import read_folder, versions
 from bertworks.models.hub import fetch
@@ -29,7 +29,7 @@ from bertworks.reading import convert_paths
 from bertworks.tasks.contract import TaskScores
 
 # Writes the weights of a model into a folder, given sample sequences and a tolerance; returns the scheme it chose.
-ExportWriter = Callable[[Model, Path, ParitySample, Tolerance], dict[str, Any]]
+ExportWriter = Callable[[LoadedModel, Path, ParitySample, Tolerance], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ExportTarget:
     tolerance: Tolerance
 
 
-def _write_int8(model: Model, folder: Path, sample: ParitySample, tolerance: Tolerance) -> dict[str, Any]:
+def _write_int8(model: LoadedModel, folder: Path, sample: ParitySample, tolerance: Tolerance) -> dict[str, Any]:
     assert tolerance.cosine is not None
     return write_int8(model, folder, sample, tolerance.cosine)
 
@@ -126,7 +126,7 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
     return ExportResult(request.output, content, bytes_before, bytes_after)
 
 
-def _sample(model: Model, request: ExportRequest) -> ParitySample:
+def _sample(model: LoadedModel, request: ExportRequest) -> ParitySample:
     if request.data is None:
         return builtin_sample(model)
     if not request.data.is_file():
@@ -141,13 +141,13 @@ def _sample(model: Model, request: ExportRequest) -> ParitySample:
     return sample
 
 
-def _examples(model: Model, request: ExportRequest) -> Iterator[Any]:
+def _examples(model: LoadedModel, request: ExportRequest) -> Iterator[Any]:
     assert model.predictor is not None
     assert request.data is not None
     return model.predictor.module.task.read(request.data, request.columns)
 
 
-def _score(model: Model, request: ExportRequest) -> TaskScores | None:
+def _score(model: LoadedModel, request: ExportRequest) -> TaskScores | None:
     """Return the metrics of a fine-tuned model on `request.data`, if it is given."""
     if model.predictor is None or request.data is None:
         return None

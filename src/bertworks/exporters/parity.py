@@ -21,7 +21,7 @@ from bertworks.engines.batching import batch_by_token_budget
 from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPUT
 from bertworks.exporters.sample_texts import TEXTS
 from bertworks.inference.fill_mask import MaskFiller
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 from bertworks.sampling.batch import Batch, collate_sequences
 from bertworks.sampling.windows import Window, WindowRule, make_windows
 from bertworks.vocabulary.tokenizer import SpecialTokenIds
@@ -67,24 +67,24 @@ class ParityResult:
     mlm: MlmParity | None = None
 
 
-def builtin_sample(model: Model) -> ParitySample:
+def builtin_sample(model: LoadedModel) -> ParitySample:
     """Return the built-in texts as sequences, truncated to the maximal length of the model."""
     return ParitySample(_truncated_sequences(model, TEXTS), f"the {len(TEXTS)} built-in English and Chinese texts")
 
 
-def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> ParitySample:
+def sample_of_texts(model: LoadedModel, texts: Iterable[str], name: str) -> ParitySample:
     """Return the first texts of a file as sequences."""
     sequences = _truncated_sequences(model, islice(texts, _MAX_EXAMPLES))
     return ParitySample(sequences, f"the first {len(sequences)} texts of {name}")
 
 
-def _truncated_sequences(model: Model, texts: Iterable[str]) -> tuple[Window, ...]:
+def _truncated_sequences(model: LoadedModel, texts: Iterable[str]) -> tuple[Window, ...]:
     rule = WindowRule(model.encoder.config.max_length, 0, truncate=True)
     tokenizer = model.tokenizer
     return tuple(make_windows(tokenizer, [tokenizer.tokenize(text)], rule).sequences[0] for text in texts)
 
 
-def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> ParitySample:
+def sample_of_examples(model: LoadedModel, examples: Iterable[Any], name: str) -> ParitySample:
     """Return the first examples of a labelled file as the sequences of the task."""
     assert model.predictor is not None
     task, window_rule = model.predictor.module.task, model.predictor.window_rule
@@ -94,7 +94,7 @@ def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> Pari
 
 
 @torch.inference_mode()
-def compare(original: Model, exported: Model, sample: ParitySample) -> ParityResult:
+def compare(original: LoadedModel, exported: LoadedModel, sample: ParitySample) -> ParityResult:
     """Compare the outputs of two models on the same batches."""
     differences: dict[str, float] = {}
     max_values: dict[str, float] = {}
@@ -110,7 +110,7 @@ def compare(original: Model, exported: Model, sample: ParitySample) -> ParityRes
 
 
 @torch.inference_mode()
-def compare_mlm(original: Model, exported: Model, sample: ParitySample) -> MlmParity | None:
+def compare_mlm(original: LoadedModel, exported: LoadedModel, sample: ParitySample) -> MlmParity | None:
     """Compare the predictions of two models for masked tokens of the sample; None without a masked-LM head."""
     fillers = [model.mask_filler for model in (original, exported) if model.mask_filler is not None]
     if len(fillers) < 2:
@@ -170,7 +170,7 @@ def _batches(sequences: Sequence[Window], pad: int) -> Iterator[Batch]:
         yield collate_sequences([sequence for _, sequence in indexed_sequences], pad)
 
 
-def _outputs(model: Model, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
+def _outputs(model: LoadedModel, batch: Batch) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the outputs of a model on a batch by their names in a graph; zero in padding."""
     encoded = model.encoder(batch)
     yield LAST_HIDDEN_STATE, encoded.to_padded()

@@ -151,6 +151,12 @@ class Explanation:
             "num_truncated": self.num_truncated,
         }
 
+    def __repr__(self) -> str:
+        return f"Explanation({self.to_text()!r})"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
     def headline(self) -> str:
         return f"{self.target}: {self.output:+.3f}, and {self.baseline_output:+.3f} with every word masked"
 

@@ -6,7 +6,8 @@ B sequences, V vocabulary, M masks of a text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
@@ -49,6 +50,13 @@ class FillMaskResult:
     text: str
     mask_candidates: tuple[tuple[TokenCandidate, ...], ...]
     sequences: tuple[SequenceCandidate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{sequence.text!r}: {sequence.probability:.3f}" for sequence in self.sequences)
+        return f"FillMaskResult({{{shown}}})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from bertworks.tasks.recurrent_head import RecurrentSettings
 from bertworks.tasks.registry import TASKS, task_of
 
 if TYPE_CHECKING:
-    from bertworks.inference.model import Model
+    from bertworks.inference.model import LoadedModel
 
 
 def save_finetuned(
@@ -79,7 +79,7 @@ def load_predictor(
     return predictor
 
 
-def predictor_of(model: Model) -> Predictor:
+def predictor_of(model: LoadedModel) -> Predictor:
     """Return the predictor of a loaded model; raise FolderError if it is not fine-tuned."""
     if model.predictor is None:
         read_task(read_folder(model.folder))  # raises an error that says why

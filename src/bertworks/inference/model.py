@@ -48,7 +48,7 @@ H = TypeVar("H", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class LoadedModel:
     """A loaded model.
 
     mlm_head   the masked-LM head, if the folder has one
@@ -203,7 +203,7 @@ def load(
     engine: str | None = None,
     precision: str | None = None,
     split_special_tokens: bool = True,
-) -> Model:
+) -> LoadedModel:
     """Load a model from a folder, by the name of a packaged model (en-small), or by its name on the hub.
 
     A model of the hub is downloaded once and then cached.
@@ -233,9 +233,9 @@ def load(
     )
 
 
-def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> Model:
+def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> LoadedModel:
     encoder, mlm_head, predictor = load_graph_parts(runtime, folder)
-    return Model(
+    return LoadedModel(
         folder=folder.path,
         encoder=encoder,
         tokenizer=folder.tokenizer,
@@ -255,7 +255,7 @@ def _try_pooling(folder: ModelFolder) -> Pooling | FolderError:
         return error
 
 
-def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
+def _load_in_torch(folder: ModelFolder, precision: str) -> LoadedModel:
     encoder, report = load_encoder(folder)
     encoder.eval()
     encoder.set_precision(precision, cast_weights=True)
@@ -268,7 +268,7 @@ def _load_in_torch(folder: ModelFolder, precision: str) -> Model:
         predictor = build_predictor(folder, encoder, read_task(folder))
         head_report = load_into(predictor.module.head, folder.tensors, predictor.module.head_names)
         report = _merge_reports(report, head_report)
-    return Model(
+    return LoadedModel(
         folder=folder.path,
         encoder=encoder,
         tokenizer=folder.tokenizer,

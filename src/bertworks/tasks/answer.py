@@ -133,6 +133,11 @@ class AnswerPrediction:
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "runners_up": [asdict(span) for span in self.runners_up]}
 
+    def __repr__(self) -> str:
+        return (
+            f"AnswerPrediction({self.text!r}, start={self.start}, end={self.end}, probability={self.probability:.3f})"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:

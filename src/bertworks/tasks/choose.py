@@ -80,6 +80,10 @@ class ChoicePrediction:
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "choice": self.choice, "text": self.text, "probabilities": list(self.probabilities)}
 
+    def __repr__(self) -> str:
+        probabilities = ", ".join(f"{probability:.3f}" for probability in self.probabilities)
+        return f"ChoicePrediction({self.choice}, {self.text!r}, [{probabilities}])"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choose:

@@ -48,6 +48,8 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 _METRICS, _MULTI_LABEL_METRICS = ("accuracy", "macro_f1"), ("micro_f1",)
 # Bins of the reliability diagram.
 _NUM_BINS = 15
+# Classes in the repr of a prediction.
+_NUM_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class ClassPrediction:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "label": self.label, "probabilities": dict(self.probabilities)}
+
+    def __repr__(self) -> str:
+        best = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{label!r}: {probability:.3f}" for label, probability in best[:_NUM_SHOWN])
+        return f"ClassPrediction({self.label!r}, {{{shown}{', …' if len(best) > _NUM_SHOWN else ''}}})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bertworks.datasets.files import Record
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_value
 from bertworks.tasks.contract import InputFields, Task
 
 TEXT = InputFields(("text",))
@@ -23,6 +23,10 @@ def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
         return dict(value)
     if isinstance(value, str):
         return {"text": value}
+    if not isinstance(value, Sequence):
+        raise InputError(
+            f"the input is {show_value(value)}; the task '{task.name}' takes {describe_input_fields(task)}"
+        )
     for input_fields in task.input_fields:
         names, num_items = input_fields.names, input_fields.min_list_items
         if len(value) == len(names) and not num_items:

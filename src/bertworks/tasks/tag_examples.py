@@ -84,6 +84,9 @@ class TagPrediction:
         spans = [span.to_dict() for span in self.spans]
         return {"id": self.id, "words": list(self.words), "tags": list(self.tags), "spans": spans}
 
+    def __repr__(self) -> str:
+        return f"TagPrediction([{', '.join(map(repr, self.spans))}])"
+
 
 def tags_of(sentence: Sentence) -> tuple[str, ...]:
     """Return the tags of a labelled sentence; raise InputError if there are none."""
