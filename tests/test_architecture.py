@@ -47,6 +47,7 @@ LAYERS = [
     "serving",
     "model",
     "api",
+    "estimators",
     "cli",
     "__main__",
 ]
@@ -182,6 +183,9 @@ def test_preparing_text_never_imports_torch():
 
 def test_public_names_are_these_and_each_can_be_imported():
     assert bertworks.__all__ == [
+        "BertClassifier",
+        "BertRegressor",
+        "BertTransformer",
         "BertworksError",
         "Document",
         "Encoding",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from bertworks.errors import InputError as InputError
     from bertworks.errors import MissingDependencyError as MissingDependencyError
     from bertworks.errors import SettingsError as SettingsError
+    from bertworks.estimators import BertClassifier as BertClassifier
+    from bertworks.estimators import BertRegressor as BertRegressor
+    from bertworks.estimators import BertTransformer as BertTransformer
     from bertworks.model import Model as Model
     from bertworks.model import load as load
     from bertworks.text.document import Document as Document
@@ -32,6 +35,9 @@ __version__ = "0.2.0.dev0"
 
 # Each public name and its module.
 _MODULES = {
+    "BertClassifier": "estimators",
+    "BertRegressor": "estimators",
+    "BertTransformer": "estimators",
     "BertworksError": "errors",
     "Document": "text.document",
     "Encoding": "vocabulary.tokenizer",
@@ -56,6 +62,9 @@ _MODULES = {
 }
 
 __all__ = [
+    "BertClassifier",
+    "BertRegressor",
+    "BertTransformer",
     "BertworksError",
     "Document",
     "Encoding",
