@@ -12,6 +12,7 @@ import torch
 from small_models import write_all
 
 import bertworks
+from bertworks.display.explanations import explanation_html
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.inference.explanation import Explanation
 from bertworks.inference.fill_mask import FillMaskResult
@@ -46,6 +47,7 @@ def test_one_input_has_one_prediction_and_a_list_a_list(models: dict[str, bertwo
     assert repr(prediction).startswith(f"{type(prediction).__name__}(")
     assert "array" not in repr(prediction)
     assert len(repr(prediction)) < 400
+    assert name == "regress" or prediction._repr_html_().startswith("<div")
 
 
 def test_probabilities_are_in_the_order_of_the_labels(models: dict[str, bertworks.Model]):
@@ -91,6 +93,8 @@ def test_tokens_masks_and_explanations_of_one_text_or_several(models: dict[str, 
     assert model.fill_mask(["the [MASK] sat"]) == [model.fill_mask("the [MASK] sat")]
     explanation = models["classify"].explain(TEXTS[0], target="bad")
     assert isinstance(explanation, Explanation)
+    assert explanation._repr_html_() == explanation_html(explanation)
+    assert model.fill_mask("the [MASK] sat")._repr_html_().count("<tr>") == 5
     assert str(explanation) == models["classify"].explain(TEXTS, target="bad")[0].to_text()
 
 
@@ -105,6 +109,7 @@ def test_hidden_states_are_the_embeddings_and_each_layer(models: dict[str, bertw
 def test_attention_has_all_heads(models: dict[str, bertworks.Model]):
     attention = models["pretrained"].attention(("a", "cat"))
     assert attention.weights.shape == (2, 3, 5, 5)
+    assert attention._repr_html_().count("<img") == 6
     assert models["pretrained"].attention(["a", "a cat"])[1].tokens == ("[CLS]", "a", "cat", "[SEP]")
 
 

@@ -25,6 +25,8 @@ PathLike = str | Path
 # (inputs, labels), rows, a table, or the path of a file: see `tasks.memory`.
 Labelled = Any
 EventCallback = Callable[[Any], None]
+# What receives the events of a run, and whether a bar shows them: see `_consume`.
+Watch = tuple[EventCallback | None, bool | None]
 
 
 def train_vocabulary(
@@ -87,17 +89,19 @@ def pretrain(
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
+    progress: bool | None = None,
 ) -> Model:
     """Pretrain by a recipe on a corpus folder, or resume, and return the model in `output`/model.
 
     Ctrl-C saves a checkpoint and raises KeyboardInterrupt; the same call continues bit-exactly. `on_event` receives
-    every TrainEvent.
+    every TrainEvent. A bar shows the progress in a notebook and on a terminal, unless `progress` is False or `on_event`
+    is given.
     """
     options = {
         "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
         "precision": precision,
     }  # fmt: skip
-    return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, on_event)
+    return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, (on_event, progress))
 
 
 def adapt(
@@ -114,13 +118,16 @@ def adapt(
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
+    progress: bool | None = None,
 ) -> Model:
     """Continue pretraining a model on the corpus of a domain, and return the adapted model; see `pretrain`."""
     options = {
         "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
         "precision": precision,
     }  # fmt: skip
-    return _pretrain(str(recipe), str(model), data, output, {**options, **(settings or {})}, device, on_event)
+    return _pretrain(
+        str(recipe), str(model), data, output, {**options, **(settings or {})}, device, (on_event, progress)
+    )
 
 
 def _pretrain(
@@ -130,7 +137,7 @@ def _pretrain(
     output: PathLike,
     settings: Mapping[str, Any],
     device: str,
-    on_event: EventCallback | None,
+    watch: Watch,
 ) -> Model:
     from bertworks.commands.pretrain.recipe import read_pretrain_recipe
     from bertworks.commands.pretrain.request import PretrainRequest
@@ -145,7 +152,7 @@ def _pretrain(
         init_model=init_model,
         device=device,
     )
-    _consume(run_pretrain(request), on_event)
+    _consume(run_pretrain(request), watch)
     return load(Path(output) / "model")
 
 
@@ -168,6 +175,7 @@ def finetune(
     columns: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
+    progress: bool | None = None,
 ) -> Model:
     """Fine-tune a model for a task on labelled data, or resume, and return the fine-tuned model.
 
@@ -179,6 +187,8 @@ def finetune(
     output    the run folder; without one the run is in a temporary folder until Python exits
     columns   names of columns by role: {"text": "sms", "label": "class"}; guessed where left out
     settings  other keys of the recipe: {"patience": 3, "optimizer.weight_decay": 0.1}
+    on_event  receives every FinetuneEvent
+    progress  whether to show a bar; None: in a notebook and on a terminal, unless `on_event` is given
 
     An input of another task is what its model predicts from: (text, text) for pairs, (question, context) with its
     answers as label, (prompt, choices) with the index of the right one, words with their tags, or a text with its
@@ -212,7 +222,7 @@ def finetune(
             columns={"": dict(columns or {})},
             device=device,
         )
-        _consume(run_finetune(request), on_event)
+        _consume(run_finetune(request), (on_event, progress))
     return load(folder / "model")
 
 
@@ -349,14 +359,19 @@ def _paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
     return [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
 
 
-def _consume(events: Iterator[Any], on_event: EventCallback | None) -> None:
+def _consume(events: Iterator[Any], watch: Watch) -> None:
     """Run to the end; warnings become Python warnings, and an interrupted run raises KeyboardInterrupt."""
+    from bertworks.live_progress import show_events
+
+    on_event, progress = watch
     is_interrupted = False
-    for event in events:
-        is_interrupted = is_interrupted or event.is_interrupted
-        if on_event is not None:
-            on_event(event)
-        elif event.warning:
-            warnings.warn(event.warning, stacklevel=3)
+    with show_events(False if on_event is not None and progress is None else progress) as show:
+        for event in events:
+            is_interrupted = is_interrupted or event.is_interrupted
+            for receive in (on_event, show):
+                if receive is not None:
+                    receive(event)
+            if on_event is None and event.warning:
+                warnings.warn(event.warning, stacklevel=3)
     if is_interrupted:
         raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from bertworks.display.bars import bars_html
 from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
 from bertworks.inference.generate import NextWord
@@ -53,6 +54,9 @@ class FillMaskResult:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return bars_html(self.text, ((sequence.text, sequence.probability) for sequence in self.sequences))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{sequence.text!r}: {sequence.probability:.3f}" for sequence in self.sequences)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertworks.display.heatmaps import attention_html
 from bertworks.encoders.encoder import Encoder
 from bertworks.errors import InputError
 from bertworks.sampling.batch import collate_sequences
@@ -40,6 +41,9 @@ class TextAttention:
 
     def to_dict(self) -> dict[str, Any]:
         return {"tokens": list(self.tokens), "weights": self.weights.tolist()}
+
+    def _repr_html_(self) -> str:
+        return attention_html(self.tokens, self.weights)
 
     def __repr__(self) -> str:
         num_layers, num_heads, length, _ = self.weights.shape

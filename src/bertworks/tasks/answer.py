@@ -25,6 +25,8 @@ from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.question_answering import RULES, AnswerTally, NoAnswerTally
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule, make_windows
+from bertworks.tasks.answer_prediction import AnswerPrediction as AnswerPrediction
+from bertworks.tasks.answer_prediction import AnswerSpan as AnswerSpan
 from bertworks.tasks.attribution import contrast_coefficients, source_text
 from bertworks.tasks.contract import (
     AttributionTarget,
@@ -98,45 +100,6 @@ class PassageFeatures(Features):
     """Features of a question, and the characters of the passage at which answers may start and end."""
 
     edges: Edges
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerSpan:
-    """The passage's characters from `start` to `end`, exclusive, and the probability of that answer."""
-
-    text: str
-    start: int
-    end: int
-    probability: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPrediction:
-    """The answer, `passage[start:end]`; no answer is "" from 0 to 0. `runners_up` are the next best, best first.
-
-    `null_odds` is the score of no answer minus that of the best span; above the task's threshold there is no answer.
-    """
-
-    id: str
-    text: str
-    start: int
-    end: int
-    probability: float
-    runners_up: tuple[AnswerSpan, ...]
-    null_odds: float
-
-    @property
-    def best_text(self) -> str:
-        """The best span, even if the prediction is no answer."""
-        return self.text or self.runners_up[0].text
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "runners_up": [asdict(span) for span in self.runners_up]}
-
-    def __repr__(self) -> str:
-        return (
-            f"AnswerPrediction({self.text!r}, start={self.start}, end={self.end}, probability={self.probability:.3f})"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

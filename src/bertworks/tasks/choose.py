@@ -21,6 +21,7 @@ from torch import nn
 
 from bertworks.datasets.choices import choices_of
 from bertworks.datasets.files import Record, read_records
+from bertworks.display.bars import bars_html
 from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
@@ -79,6 +80,9 @@ class ChoicePrediction:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "choice": self.choice, "text": self.text, "probabilities": list(self.probabilities)}
+
+    def _repr_html_(self) -> str:
+        return bars_html(self.text, ((str(index), value) for index, value in enumerate(self.probabilities)))
 
     def __repr__(self) -> str:
         probabilities = ", ".join(f"{probability:.3f}" for probability in self.probabilities)

@@ -19,6 +19,7 @@ from torch import nn
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import LABEL_SEPARATOR, TextExample, read_texts, text_columns, text_examples
+from bertworks.display.bars import bars_html
 from bertworks.encoders.config import EncoderConfig
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
@@ -63,6 +64,9 @@ class ClassPrediction:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "label": self.label, "probabilities": dict(self.probabilities)}
+
+    def _repr_html_(self) -> str:
+        return bars_html(self.label, sorted(self.probabilities.items(), key=lambda item: -item[1]))
 
     def __repr__(self) -> str:
         best = sorted(self.probabilities.items(), key=lambda item: -item[1])

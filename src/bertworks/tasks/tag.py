@@ -225,6 +225,7 @@ class Tag:
             tags=tuple(tags),
             spans=spans_in(example.sentence, tags, probabilities, self.labels),
             words=words,
+            text=example.sentence.text,
             logits=logits,
             word_indices=word_indices,
         )

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.datasets.conll import Sentence, split_words
+from bertworks.display.entities import entities_html
 from bertworks.errors import InputError, show_value
 from bertworks.tasks.contract import Features
 from bertworks.tasks.tag_documents import Ints, SentenceContext
@@ -64,7 +65,7 @@ class TagFeatures(Features):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagPrediction:
-    """The words of an example with legal tags, its entities, and the logits of the predicted words.
+    """The words of an example with legal tags, its text and entities, and the logits of the predicted words.
 
     `word_indices` are the indices of these, None if it is all of them: a truncated word is O and has no logits.
     """
@@ -73,6 +74,7 @@ class TagPrediction:
     tags: tuple[str, ...]
     spans: tuple[EntitySpan, ...]
     words: tuple[str, ...] = ()
+    text: str = ""
     logits: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     word_indices: Ints | None = None
 
@@ -83,6 +85,9 @@ class TagPrediction:
     def to_dict(self) -> dict[str, Any]:
         spans = [span.to_dict() for span in self.spans]
         return {"id": self.id, "words": list(self.words), "tags": list(self.tags), "spans": spans}
+
+    def _repr_html_(self) -> str:
+        return entities_html(self.text, self.spans)
 
     def __repr__(self) -> str:
         return f"TagPrediction([{', '.join(map(repr, self.spans))}])"
