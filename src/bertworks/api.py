@@ -9,9 +9,11 @@ import atexit
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bertworks.live_progress import EventCallback, RunWatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,9 +26,6 @@ if TYPE_CHECKING:
 PathLike = str | Path
 # (inputs, labels), rows, a table, or the path of a file: see `tasks.memory`.
 Labelled = Any
-EventCallback = Callable[[Any], None]
-# What receives the events of a run, and whether a bar shows them: see `_consume`.
-Watch = tuple[EventCallback | None, bool | None]
 
 
 def train_vocabulary(
@@ -90,22 +89,24 @@ def pretrain(
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
     progress: bool | None = None,
+    track: str | Sequence[str] = (),
 ) -> Model:
     """Pretrain by a recipe on a corpus folder, or resume, and return the model in `output`/model.
 
     Ctrl-C saves a checkpoint and raises KeyboardInterrupt; the same call continues bit-exactly. `on_event` receives
     every TrainEvent. A bar shows the progress in a notebook and on a terminal, unless `progress` is False or `on_event`
-    is given.
+    is given. `track` names experiment trackers that get every record: wandb, mlflow.
     """
     options = {
         "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
         "precision": precision,
     }  # fmt: skip
-    return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, (on_event, progress))
+    watch = RunWatch(on_event, progress, track)
+    return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, watch)
 
 
 def adapt(
-    model: PathLike,
+    model: PathLike | Model,
     *,
     data: PathLike,
     output: PathLike,
@@ -119,15 +120,15 @@ def adapt(
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
     progress: bool | None = None,
+    track: str | Sequence[str] = (),
 ) -> Model:
     """Continue pretraining a model on the corpus of a domain, and return the adapted model; see `pretrain`."""
     options = {
         "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
         "precision": precision,
     }  # fmt: skip
-    return _pretrain(
-        str(recipe), str(model), data, output, {**options, **(settings or {})}, device, (on_event, progress)
-    )
+    watch = RunWatch(on_event, progress, track)
+    return _pretrain(str(recipe), _model_name(model), data, output, {**options, **(settings or {})}, device, watch)
 
 
 def _pretrain(
@@ -137,7 +138,7 @@ def _pretrain(
     output: PathLike,
     settings: Mapping[str, Any],
     device: str,
-    watch: Watch,
+    watch: RunWatch,
 ) -> Model:
     from bertworks.commands.pretrain.recipe import read_pretrain_recipe
     from bertworks.commands.pretrain.request import PretrainRequest
@@ -152,7 +153,7 @@ def _pretrain(
         init_model=init_model,
         device=device,
     )
-    _consume(run_pretrain(request), watch)
+    watch.consume(run_pretrain(request), request.output)
     return load(Path(output) / "model")
 
 
@@ -176,6 +177,7 @@ def finetune(
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
     progress: bool | None = None,
+    track: str | Sequence[str] = (),
 ) -> Model:
     """Fine-tune a model for a task on labelled data, or resume, and return the fine-tuned model.
 
@@ -189,6 +191,7 @@ def finetune(
     settings  other keys of the recipe: {"patience": 3, "optimizer.weight_decay": 0.1}
     on_event  receives every FinetuneEvent
     progress  whether to show a bar; None: in a notebook and on a terminal, unless `on_event` is given
+    track     experiment trackers that get every record of the run: wandb, mlflow
 
     An input of another task is what its model predicts from: (text, text) for pairs, (question, context) with its
     answers as label, (prompt, choices) with the index of the right one, words with their tags, or a text with its
@@ -222,7 +225,7 @@ def finetune(
             columns={"": dict(columns or {})},
             device=device,
         )
-        _consume(run_finetune(request), (on_event, progress))
+        RunWatch(on_event, progress, track).consume(run_finetune(request), folder)
     return load(folder / "model")
 
 
@@ -357,21 +360,3 @@ def _temporary_folder() -> Path:
 
 def _paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
     return [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-
-
-def _consume(events: Iterator[Any], watch: Watch) -> None:
-    """Run to the end; warnings become Python warnings, and an interrupted run raises KeyboardInterrupt."""
-    from bertworks.live_progress import show_events
-
-    on_event, progress = watch
-    is_interrupted = False
-    with show_events(False if on_event is not None and progress is None else progress) as show:
-        for event in events:
-            is_interrupted = is_interrupted or event.is_interrupted
-            for receive in (on_event, show):
-                if receive is not None:
-                    receive(event)
-            if on_event is None and event.warning:
-                warnings.warn(event.warning, stacklevel=3)
-    if is_interrupted:
-        raise KeyboardInterrupt

@@ -1,15 +1,18 @@
-"""The events of a run in, a progress bar out: HTML in a notebook, a bar on a terminal, nothing elsewhere."""
+"""The events of a run in; warnings, records for trackers and a progress bar out, in a notebook or on a terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from bertworks.records import RunRecord
 from bertworks.reports.page import format_duration
 
 # Seconds between two updates of a bar.
@@ -17,6 +20,45 @@ _UPDATE_SECONDS = 0.2
 
 # Draws a bar: how much is done, from 0 to 1, and what stands beside it.
 Draw = Callable[[float, str], None]
+EventCallback = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunWatch:
+    """Who watches a run: a callback, a progress bar, and experiment trackers."""
+
+    on_event: EventCallback | None
+    progress: bool | None
+    track: str | Sequence[str] = ()
+
+    def consume(self, events: Iterator[Any], folder: Path) -> None:
+        """Run to the end; warnings become Python warnings, and an interrupted run raises KeyboardInterrupt."""
+        from bertworks.training.trackers import track_records
+
+        names = [self.track] if isinstance(self.track, str) else list(self.track)
+        shown = False if self.on_event is not None and self.progress is None else self.progress
+        is_interrupted = False
+        with track_records(names, folder) as track, show_events(shown) as show:
+            for event in events:
+                is_interrupted = is_interrupted or event.is_interrupted
+                for receive in (self.on_event, show):
+                    if receive is not None:
+                        receive(event)
+                if (record := _record_of(event)) is not None:
+                    track(record)
+                if self.on_event is None and event.warning:
+                    warnings.warn(event.warning, stacklevel=4)
+        if is_interrupted:
+            raise KeyboardInterrupt
+
+
+def _record_of(event: Any) -> RunRecord | None:
+    """Return what trackers get of an event; the steps of an adaptation, which count from 1 themselves, are left out."""
+    if event.step is not None:
+        phase = getattr(event, "phase", "pretrain")
+        return None if phase == "adapt" else event.step.to_record(phase)
+    record: RunRecord | None = getattr(event, "score", None) or getattr(event, "held_out", None)
+    return record
 
 
 @contextlib.contextmanager

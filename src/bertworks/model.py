@@ -6,6 +6,7 @@ an iterator is several and has a list of results, or an array with one row for e
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -40,7 +41,8 @@ def load(
 ) -> Model:
     """Load a model from a folder, by the name of a packaged model (en-small), or by its name on the hub.
 
-    A model of the hub is downloaded once and then cached.
+    A model of the hub is downloaded once and then cached. `revision` is a branch, tag or commit, which may also stand
+    after the name: "owner/name@revision".
 
     `engine` is torch, onnx or openvino; the default is the engine that the folder was exported for, else torch.
     `precision` is auto, fp32, bf16 or fp16; auto, the default, is bf16 where the processor multiplies it in hardware,
@@ -189,6 +191,21 @@ class Model(LoadedModel):
         from bertworks.exporters.copy import copy_model
 
         return copy_model(self, Path(folder))
+
+    def push_to_hub(
+        self, name: str, *, private: bool = False, branch: str | None = None, message: str | None = None
+    ) -> str:
+        """Upload the model with its card to the hub as OWNER/NAME, and return the commit.
+
+        The token is that of `hf auth login` or HF_TOKEN. `load(f"{name}@{commit}")` loads exactly this version.
+        """
+        from bertworks.exporters.copy import copy_files
+        from bertworks.models.hub_upload import Upload, push_folder
+
+        text = message or f"Upload {display_name(self.folder)}"
+        with tempfile.TemporaryDirectory() as folder:
+            copy_files(self, Path(folder))
+            return push_folder(Path(folder), Upload(name=name, private=private, branch=branch, message=text))
 
     def export(self, to: str, output: str | Path, *, data: str | Path | None = None) -> dict[str, Any]:
         """Export the model to onnx, openvino, safetensors-fp16 or int8, and return its certificate of parity.

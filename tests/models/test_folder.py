@@ -133,6 +133,7 @@ def test_metadata_read_back_with_the_versions_of_libraries(written: WrittenModel
 
 def test_a_folder_has_these_files_and_no_pickle(written: WrittenModel):
     assert sorted(file.name for file in written.path.iterdir()) == [
+        "README.md",
         "bertworks.json",
         "config.json",
         "model.safetensors",
@@ -402,8 +403,11 @@ def test_writing_again_replaces_our_files_and_keeps_others(written: WrittenModel
     assert read_folder(folder).metadata["objective"] == "mlm"
     after, before = contents(folder), contents(written.path)
     assert after.pop("notes.txt") == b"mine"
-    assert {name for name in before if after.pop(name) != before[name]} == {"bertworks.json"}
+    assert {name for name in before if after.pop(name) != before[name]} == {"README.md", "bertworks.json"}
     assert after == {}
+    (folder / "README.md").write_text("my card")
+    write_folder(folder, config, tensors, read_folder(written.path).tokenizer, {"objective": "mlm"})
+    assert (folder / "README.md").read_text() == "my card"
 
 
 def test_the_working_directory_can_be_written(written: WrittenModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
