@@ -403,11 +403,19 @@ def test_writing_again_replaces_our_files_and_keeps_others(written: WrittenModel
     assert read_folder(folder).metadata["objective"] == "mlm"
     after, before = contents(folder), contents(written.path)
     assert after.pop("notes.txt") == b"mine"
-    assert {name for name in before if after.pop(name) != before[name]} == {"README.md", "bertworks.json"}
+    assert {name for name in before if after.pop(name) != before[name]} == {"bertworks.json"}
     assert after == {}
-    (folder / "README.md").write_text("my card")
-    write_folder(folder, config, tensors, read_folder(written.path).tokenizer, {"objective": "mlm"})
-    assert (folder / "README.md").read_text() == "my card"
+
+
+def test_writing_again_replaces_our_card_but_not_one_that_somebody_wrote(written: WrittenModel, tmp_path: Path):
+    tensors = to_hf_names(written.model.state_dict(), written.model.names)
+    config, tokenizer = config_to_dict(written.config, ["BertForPreTraining"]), read_folder(written.path).tokenizer
+    for objective in ("mlm-nsp", "mlm"):
+        write_folder(tmp_path / "model", config, tensors, tokenizer, {"objective": objective})
+        assert f"# BERT, pretrained ({objective})" in (tmp_path / "model" / "README.md").read_text()
+    (tmp_path / "model" / "README.md").write_text("my card")
+    write_folder(tmp_path / "model", config, tensors, tokenizer, {"objective": "mlm-nsp"})
+    assert (tmp_path / "model" / "README.md").read_text() == "my card"
 
 
 def test_the_working_directory_can_be_written(written: WrittenModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
