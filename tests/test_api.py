@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_models import write_pretrained
 from small_run import prepare_corpus
 
 import bertworks
 from bertworks.commands.pretrain.request import TrainEvent
-from bertworks.errors import SettingsError
+from bertworks.errors import InputError, SettingsError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,3 +75,49 @@ def test_encode_returns_a_vector_per_text(run: Path):
 def test_compare_needs_a_corpus(tmp_path: Path):
     with pytest.raises(SettingsError, match="name the corpus folder with --data"):
         bertworks.compare("family", output=tmp_path / "out")
+
+
+TEXTS = ["the film was good", "the film was bad", "a charming cat", "a dull dog"]
+FINETUNE: dict[str, Any] = {"epochs": 2, "batch_size": 2, "settings": {"baselines": False, "max_restarts": 0}}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pretrained(tmp_path_factory.mktemp("base") / "model")
+
+
+def weights_of(model: bertworks.Model) -> bytes:
+    return (model.folder / "model.safetensors").read_bytes()
+
+
+def test_data_in_memory_trains_the_same_bits_as_a_file(base: Path, tmp_path: Path):
+    labels = [1, 0, 1, 0]
+    file = tmp_path / "train.tsv"
+    file.write_text(
+        "\n".join(["text\tlabel", *(f"{text}\t{label}" for text, label in zip(TEXTS, labels, strict=True))])
+    )
+    from_file = bertworks.finetune("classify", model=base, train=file, output=tmp_path / "file", **FINETUNE)
+    in_memory = bertworks.finetune(
+        "classify", model=bertworks.load(base), train=(TEXTS, labels), output=tmp_path / "memory", **FINETUNE
+    )
+    assert weights_of(in_memory) == weights_of(from_file)
+    assert bertworks.evaluate(in_memory, (TEXTS, labels)) == bertworks.evaluate(from_file.folder, file)
+
+
+def test_a_run_without_output_is_in_a_temporary_folder_and_says_so(base: Path):
+    with pytest.warns(UserWarning, match="no output was given: the run is in .* until Python exits") as warnings:
+        model = bertworks.finetune("regress", model=base, train=(TEXTS, [0.1, 0.9, 0.2, 0.8]), **FINETUNE)
+    assert str(model.folder.parent) in str(warnings[0].message)
+    again = bertworks.finetune(
+        "regress", model=model, train=(TEXTS, [0.1, 0.9, 0.2, 0.8]), output=model.folder.parent / "again", **FINETUNE
+    )
+    assert again.metadata["base_sha256"] == hashlib.sha256(weights_of(model)).hexdigest()
+
+
+def test_an_error_in_data_in_memory_names_the_row_and_leaves_nothing(base: Path, tmp_path: Path):
+    with pytest.raises(InputError, match="train, row 2: 'label' is 'x', a text, but a number"):
+        bertworks.finetune("classify", model=base, train=(TEXTS, [1, 0, "x", 0]), output=tmp_path / "run")
+    with pytest.raises(InputError, match="dev, row 0: the label 'other' does not occur in the training texts"):
+        bertworks.finetune(
+            "classify", model=base, train=(TEXTS, list("abab")), dev=(["a"], ["other"]), output=tmp_path / "run"
+        )

@@ -24,6 +24,7 @@ LAYERS = [
     "settings",
     "records",
     "progress",
+    "display",
     "packages",
     "parallel",
     "integrity",
@@ -45,7 +46,10 @@ LAYERS = [
     "commands",
     "exporters",
     "serving",
+    "model",
+    "live_progress",
     "api",
+    "estimators",
     "cli",
     "__main__",
 ]
@@ -181,6 +185,9 @@ def test_preparing_text_never_imports_torch():
 
 def test_public_names_are_these_and_each_can_be_imported():
     assert bertworks.__all__ == [
+        "BertClassifier",
+        "BertRegressor",
+        "BertTransformer",
         "BertworksError",
         "Document",
         "Encoding",

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from bertworks.errors import InputError as InputError
     from bertworks.errors import MissingDependencyError as MissingDependencyError
     from bertworks.errors import SettingsError as SettingsError
-    from bertworks.inference.model import Model as Model
-    from bertworks.inference.model import load as load
+    from bertworks.estimators import BertClassifier as BertClassifier
+    from bertworks.estimators import BertRegressor as BertRegressor
+    from bertworks.estimators import BertTransformer as BertTransformer
+    from bertworks.model import Model as Model
+    from bertworks.model import load as load
     from bertworks.text.document import Document as Document
     from bertworks.vocabulary.tokenizer import Encoding as Encoding
     from bertworks.vocabulary.tokenizer import Tokenizer as Tokenizer
@@ -32,13 +35,16 @@ __version__ = "0.2.0.dev0"
 
 # Each public name and its module.
 _MODULES = {
+    "BertClassifier": "estimators",
+    "BertRegressor": "estimators",
+    "BertTransformer": "estimators",
     "BertworksError": "errors",
     "Document": "text.document",
     "Encoding": "vocabulary.tokenizer",
     "FolderError": "errors",
     "InputError": "errors",
     "MissingDependencyError": "errors",
-    "Model": "inference.model",
+    "Model": "model",
     "SettingsError": "errors",
     "Tokenizer": "vocabulary.tokenizer",
     "adapt": "api",
@@ -47,7 +53,7 @@ _MODULES = {
     "evaluate": "api",
     "export": "api",
     "finetune": "api",
-    "load": "inference.model",
+    "load": "model",
     "predict": "api",
     "prepare": "api",
     "pretrain": "api",
@@ -56,6 +62,9 @@ _MODULES = {
 }
 
 __all__ = [
+    "BertClassifier",
+    "BertRegressor",
+    "BertTransformer",
     "BertworksError",
     "Document",
     "Encoding",

@@ -5,21 +5,27 @@ Paths may be strings. Recipe keys without an argument of their own go into `sett
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bertworks.live_progress import EventCallback, RunWatch
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from bertworks.commands.compare.run import CompareReport
-    from bertworks.inference.model import Model
+    from bertworks.model import Model
     from bertworks.vocabulary.tokenizer import Tokenizer
 
 PathLike = str | Path
-EventCallback = Callable[[Any], None]
+# (inputs, labels), rows, a table, or the path of a file: see `tasks.memory`.
+Labelled = Any
 
 
 def train_vocabulary(
@@ -82,21 +88,25 @@ def pretrain(
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
+    progress: bool | None = None,
+    track: str | Sequence[str] = (),
 ) -> Model:
     """Pretrain by a recipe on a corpus folder, or resume, and return the model in `output`/model.
 
     Ctrl-C saves a checkpoint and raises KeyboardInterrupt; the same call continues bit-exactly. `on_event` receives
-    every TrainEvent.
+    every TrainEvent. A bar shows the progress in a notebook and on a terminal, unless `progress` is False or `on_event`
+    is given. `track` names experiment trackers that get every record: wandb, mlflow.
     """
     options = {
         "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
         "precision": precision,
     }  # fmt: skip
-    return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, on_event)
+    watch = RunWatch(on_event, progress, track)
+    return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, watch)
 
 
 def adapt(
-    model: PathLike,
+    model: PathLike | Model,
     *,
     data: PathLike,
     output: PathLike,
@@ -109,13 +119,16 @@ def adapt(
     device: str = "auto",
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
+    progress: bool | None = None,
+    track: str | Sequence[str] = (),
 ) -> Model:
     """Continue pretraining a model on the corpus of a domain, and return the adapted model; see `pretrain`."""
     options = {
         "budget": budget or None, "learning_rate": learning_rate, "batch_size": batch_size, "seed": seed,
         "precision": precision,
     }  # fmt: skip
-    return _pretrain(str(recipe), str(model), data, output, {**options, **(settings or {})}, device, on_event)
+    watch = RunWatch(on_event, progress, track)
+    return _pretrain(str(recipe), _model_name(model), data, output, {**options, **(settings or {})}, device, watch)
 
 
 def _pretrain(
@@ -125,12 +138,12 @@ def _pretrain(
     output: PathLike,
     settings: Mapping[str, Any],
     device: str,
-    on_event: EventCallback | None,
+    watch: RunWatch,
 ) -> Model:
     from bertworks.commands.pretrain.recipe import read_pretrain_recipe
     from bertworks.commands.pretrain.request import PretrainRequest
     from bertworks.commands.pretrain.run import run_pretrain
-    from bertworks.inference.model import load
+    from bertworks.model import load
     from bertworks.settings import recipe_path
 
     request = PretrainRequest(
@@ -140,18 +153,18 @@ def _pretrain(
         init_model=init_model,
         device=device,
     )
-    _consume(run_pretrain(request), on_event)
+    watch.consume(run_pretrain(request), request.output)
     return load(Path(output) / "model")
 
 
 def finetune(
     task: str,
     *,
-    model: PathLike,
-    train: PathLike,
-    output: PathLike,
-    dev: PathLike | None = None,
-    test: PathLike | None = None,
+    model: PathLike | Model,
+    train: Labelled,
+    output: PathLike | None = None,
+    dev: Labelled | None = None,
+    test: Labelled | None = None,
     recipe: PathLike | None = None,
     learning_rate: float | None = None,
     batch_size: int | None = None,
@@ -163,82 +176,100 @@ def finetune(
     columns: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
     on_event: EventCallback | None = None,
+    progress: bool | None = None,
+    track: str | Sequence[str] = (),
 ) -> Model:
-    """Fine-tune a model for a task on labelled files, or resume, and return the fine-tuned model.
+    """Fine-tune a model for a task on labelled data, or resume, and return the fine-tuned model.
 
     task      classify, regress, choose, tag, answer or translate
-    train     labelled files: TSV, CSV or JSON Lines; `dev` selects the best checkpoint, `test` is scored at the end
+    model     a folder, the name of a packaged model or one on the hub, or a loaded Model
+    train     (texts, labels); a list or an iterator of (text, label) or of dicts; a dict of columns, a pandas or polars
+              frame, a `datasets.Dataset`; or the path of a TSV, CSV or JSON Lines file. `dev` selects the best
+              checkpoint, `test` is scored at the end
+    output    the run folder; without one the run is in a temporary folder until Python exits
     columns   names of columns by role: {"text": "sms", "label": "class"}; guessed where left out
     settings  other keys of the recipe: {"patience": 3, "optimizer.weight_decay": 0.1}
+    on_event  receives every FinetuneEvent
+    progress  whether to show a bar; None: in a notebook and on a terminal, unless `on_event` is given
+    track     experiment trackers that get every record of the run: wandb, mlflow
+
+    An input of another task is what its model predicts from: (text, text) for pairs, (question, context) with its
+    answers as label, (prompt, choices) with the index of the right one, words with their tags, or a text with its
+    entities: [(start, end, label), …].
     """
     from bertworks.commands.finetune.recipe import read_finetune_recipe
     from bertworks.commands.finetune.request import FinetuneRequest
     from bertworks.commands.finetune.run import run_finetune
-    from bertworks.inference.model import load
+    from bertworks.model import load
     from bertworks.settings import recipe_path
+    from bertworks.tasks.memory import locate_rows, store_data
+    from bertworks.tasks.registry import task_of
 
     options: dict[str, Any] = {
         "learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs, "max_length": max_length,
         "seed": seed, "precision": precision, **(settings or {}),
     }  # fmt: skip
-    path = None if recipe is None else recipe_path(str(recipe), "finetune")
-    request = FinetuneRequest(
-        task=task,
-        model=str(model),
-        train=Path(train),
-        output=Path(output),
-        dev=None if dev is None else Path(dev),
-        test=None if test is None else Path(test),
-        recipe=read_finetune_recipe(path, options),
-        columns={"": dict(columns or {})},
-        device=device,
-    )
-    _consume(run_finetune(request), on_event)
-    return load(Path(output) / "model")
+    finetune_recipe = read_finetune_recipe(None if recipe is None else recipe_path(str(recipe), "finetune"), options)
+    task_class = task_of(task)
+    folder = _temporary_folder() if output is None else Path(output)
+    with locate_rows():
+        files = store_data({"train": train, "dev": dev, "test": test}, task_class, folder)
+        request = FinetuneRequest(
+            task=task,
+            model=_model_name(model),
+            train=files["train"],
+            output=folder,
+            dev=files.get("dev"),
+            test=files.get("test"),
+            recipe=finetune_recipe,
+            columns={"": dict(columns or {})},
+            device=device,
+        )
+        RunWatch(on_event, progress, track).consume(run_finetune(request), folder)
+    return load(folder / "model")
 
 
 def evaluate(
-    model: PathLike, file: PathLike, *, columns: Mapping[str, str] | None = None, precision: str | None = None
+    model: PathLike | Model,
+    data: Labelled,
+    *,
+    columns: Mapping[str, str] | None = None,
+    precision: str | None = None,
 ) -> dict[str, float]:
-    """Return the metrics of a fine-tuned model on a labelled file.
+    """Return the metrics of a fine-tuned model on labelled data: a file, or what `finetune` takes in memory.
 
-    Columns that are not named are those of its training file, if this one has them.
+    Columns that are not named are those of its training data, if this has them.
     """
-    from bertworks.commands.evaluate import LabelledFile, evaluate_files
-    from bertworks.inference.finetuned import load_predictor
+    from bertworks.commands.evaluate import evaluate_data
+    from bertworks.inference.finetuned import load_predictor, predictor_of
 
-    labelled_file = LabelledFile(str(file), Path(file), columns or {})
-    (result,) = evaluate_files(load_predictor(str(model), precision=precision), [labelled_file])
+    predictor = load_predictor(model, precision=precision) if isinstance(model, str | Path) else predictor_of(model)
+    result = evaluate_data(predictor, data, columns or {})
     for warning in result.warnings:
         warnings.warn(warning.message, stacklevel=2)
     return dict(result.scores.metrics)
 
 
-def predict(
-    model: PathLike, texts: Iterable[str | Sequence[str] | Mapping[str, Any]], *, precision: str | None = None
-) -> list[Any]:
-    """Return the predictions of a fine-tuned model for texts, pairs or dicts of fields."""
-    from bertworks.inference.model import load
-
-    return load(model, precision=precision).predict(texts)
+def predict(model: PathLike | Model, texts: Any, *, precision: str | None = None) -> Any:
+    """Return the predictions of a fine-tuned model for texts, pairs or dicts of fields; see `Model.predict`."""
+    return _load(model, precision).predict(texts)
 
 
 def encode(
-    model: PathLike,
-    texts: Iterable[str],
+    model: PathLike | Model,
+    texts: str | Iterable[str],
     *,
     pooling: str | None = None,
     truncate: bool = False,
     precision: str | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Return one vector per text, (N, D); see `Model.encode`."""
-    from bertworks.inference.model import load
-
-    return load(model, precision=precision).encode(texts, pooling, truncate=truncate)
+    """Return one vector per text, (N, D), or that of a single text, (D,); see `Model.encode`."""
+    vectors: npt.NDArray[np.float32] = _load(model, precision).encode(texts, pooling, truncate=truncate)
+    return vectors
 
 
 def export(
-    model: PathLike,
+    model: PathLike | Model,
     to: str,
     output: PathLike,
     *,
@@ -253,7 +284,7 @@ def export(
     from bertworks.exporters.export import export as run
 
     request = ExportRequest(
-        model=str(model), target=to, output=Path(output), data=None if data is None else Path(data),
+        model=_model_name(model), target=to, output=Path(output), data=None if data is None else Path(data),
         columns=columns or {}, difference=difference, cosine=cosine, points=points,
     )  # fmt: skip
     return run(request).certificate
@@ -305,18 +336,27 @@ def compare(
     return run(CompareRequest(settings, Path(output), device), on_event=on_event or (lambda event: None))
 
 
+def _load(model: PathLike | Model, precision: str | None) -> Model:
+    from bertworks.model import load
+
+    return load(model, precision=precision) if isinstance(model, str | Path) else model
+
+
+def _model_name(model: PathLike | Model) -> str:
+    """Return the folder of a loaded model, or the name that was given."""
+    return str(model if isinstance(model, str | Path) else model.folder)
+
+
+def _temporary_folder() -> Path:
+    """Return a new folder that is removed when Python exits, and say so."""
+    folder = tempfile.mkdtemp(prefix="bertworks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    warnings.warn(
+        f"no output was given: the run is in {folder} until Python exits; keep the model with model.save(FOLDER)",
+        stacklevel=3,
+    )
+    return Path(folder)
+
+
 def _paths(paths: PathLike | Sequence[PathLike]) -> list[str]:
     return [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-
-
-def _consume(events: Iterator[Any], on_event: EventCallback | None) -> None:
-    """Run to the end; warnings become Python warnings, and an interrupted run raises KeyboardInterrupt."""
-    is_interrupted = False
-    for event in events:
-        is_interrupted = is_interrupted or event.is_interrupted
-        if on_event is not None:
-            on_event(event)
-        elif event.warning:
-            warnings.warn(event.warning, stacklevel=3)
-    if is_interrupted:
-        raise KeyboardInterrupt

@@ -23,7 +23,7 @@ from bertworks.exporters.export import ExportRequest, ExportTarget, export
 from bertworks.exporters.onnx import write_onnx
 from bertworks.folder_lock import lock_output
 from bertworks.inference.attribution import explain
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.recurrent_head import RecurrentSettings
 
@@ -213,7 +213,7 @@ def test_a_model_without_a_task_is_compared_on_texts_of_a_file(make: Make, tmp_p
 def test_corrupted_weights_are_refused_and_nothing_is_written(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def write_corrupted(model: Model, folder: Path, *_: object) -> dict[str, Any]:
+    def write_corrupted(model: LoadedModel, folder: Path, *_: object) -> dict[str, Any]:
         with torch.no_grad():
             model.encoder.layers[1].output.weight[3, 5] += 0.5
         scheme = write_onnx(model, folder)
@@ -233,7 +233,7 @@ def test_a_metric_that_falls_too_far_is_refused_with_both_values(
     predictions = [prediction.label for prediction in load(make("classify")).predict(["the film was good"])]
     (tmp_path / "dev.tsv").write_text(f"text\tlabel\nthe film was good\t{predictions[0]}\n")
 
-    def write_negated(model: Model, folder: Path, *_: object) -> dict[str, Any]:
+    def write_negated(model: LoadedModel, folder: Path, *_: object) -> dict[str, Any]:
         assert model.predictor is not None
         with torch.no_grad():
             model.predictor.module.head.score.weight.neg_()

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 FILES = [
     "README.md",
     "bertworks_xx_tiny/__init__.py",
+    "bertworks_xx_tiny/model/README.md",
     "bertworks_xx_tiny/model/bertworks.json",
     "bertworks_xx_tiny/model/certificate.json",
     "bertworks_xx_tiny/model/config.json",

@@ -11,7 +11,7 @@ from bertworks import load
 from bertworks.encoders.bert import Bert, BertConfig
 from bertworks.errors import InputError
 from bertworks.inference.fill_mask import FillMaskResult, MaskFiller
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 from bertworks.objectives.heads import MlmHead
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ def write_vocabulary(folder: Path, tokens: list[str]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, HfModel]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedModel, HfModel]:
     """A small random model as bertworks loads it, and the same in transformers."""
     torch.manual_seed(0)
     hf_model = transformers.BertForMaskedLM(
@@ -88,7 +88,7 @@ def texts_with_probabilities(result: FillMaskResult) -> list[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("text", ["I like play[MASK] soccer.", "[MASK]", WEATHER, "I [MASK] soccer [MASK] [MASK]"])
-def test_candidates_have_the_probabilities_of_transformers(models: tuple[Model, HfModel], text: str):
+def test_candidates_have_the_probabilities_of_transformers(models: tuple[LoadedModel, HfModel], text: str):
     model, hf_model = models
     input_ids = list(model.tokenizer.encode(text, parse_masks=True).input_ids)
     result = model.fill_mask(text, top_k=7)
@@ -100,7 +100,9 @@ def test_candidates_have_the_probabilities_of_transformers(models: tuple[Model, 
         assert [candidate.probability for candidate in candidates] == pytest.approx(expected.values.tolist(), abs=CLOSE)
 
 
-def test_candidates_equal_the_fill_mask_pipeline_of_transformers_without_special_tokens(models: tuple[Model, HfModel]):
+def test_candidates_equal_the_fill_mask_pipeline_of_transformers_without_special_tokens(
+    models: tuple[LoadedModel, HfModel],
+):
     model, hf_model = models
     hf_tokenizer = transformers.BertTokenizer.from_pretrained(model.folder)
     fill_mask = transformers.pipeline("fill-mask", model=hf_model, tokenizer=hf_tokenizer, device="cpu")
@@ -114,7 +116,7 @@ def test_candidates_equal_the_fill_mask_pipeline_of_transformers_without_special
     )
 
 
-def test_sequences_equal_brute_force_if_the_beam_holds_the_vocabulary(models: tuple[Model, HfModel]):
+def test_sequences_equal_brute_force_if_the_beam_holds_the_vocabulary(models: tuple[LoadedModel, HfModel]):
     model, hf_model = models
     input_ids = list(model.tokenizer.encode(WEATHER, parse_masks=True).input_ids)
     first, second = mask_positions(input_ids)
@@ -132,7 +134,7 @@ def test_sequences_equal_brute_force_if_the_beam_holds_the_vocabulary(models: tu
     assert [sequence.probability for sequence in sequences] == pytest.approx([joint[one] for one in best], abs=CLOSE)
 
 
-def test_every_token_except_special_ones_is_a_candidate_once(models: tuple[Model, HfModel]):
+def test_every_token_except_special_ones_is_a_candidate_once(models: tuple[LoadedModel, HfModel]):
     result = models[0].fill_mask(WEATHER, top_k=10 * len(TOKENS))
     for candidates in result.mask_candidates:
         assert sorted(candidate.token for candidate in candidates) == sorted(TOKENS[len(SPECIALS) :])
@@ -143,7 +145,7 @@ def test_every_token_except_special_ones_is_a_candidate_once(models: tuple[Model
     assert len({sequence.tokens for sequence in result.sequences}) == len(result.sequences) == 10 * len(TOKENS)
 
 
-def test_the_best_sequence_does_not_depend_on_top_k(models: tuple[Model, HfModel]):
+def test_the_best_sequence_does_not_depend_on_top_k(models: tuple[LoadedModel, HfModel]):
     many = models[0].fill_mask(WEATHER, top_k=10).sequences
     assert models[0].fill_mask(WEATHER, top_k=1).sequences == many[:1]
 
@@ -209,23 +211,23 @@ def test_adjacent_masks_are_spaced_as_words(tmp_path: Path, weights: dict[str, i
     assert {sequence.text for sequence in result.sequences} == expected
 
 
-def test_a_text_without_a_mask_is_refused(models: tuple[Model, HfModel]):
+def test_a_text_without_a_mask_is_refused(models: tuple[LoadedModel, HfModel]):
     with pytest.raises(InputError, match=r"the text has no mask token; write \[MASK\] where"):
         models[0].fill_mask("我们去公园玩吧。")
 
 
-def test_a_text_longer_than_the_model_reads_is_refused(models: tuple[Model, HfModel]):
+def test_a_text_longer_than_the_model_reads_is_refused(models: tuple[LoadedModel, HfModel]):
     # 29 + [MASK], [CLS] and [SEP] just fit
     assert len(models[0].fill_mask("天" * 29 + "[MASK]", top_k=1).sequences) == 1
     with pytest.raises(InputError, match="the text has 33 tokens, but the model reads at most 32; shorten it"):
         models[0].fill_mask("天" * 30 + "[MASK]")
 
 
-def test_top_k_of_zero_is_refused(models: tuple[Model, HfModel]):
+def test_top_k_of_zero_is_refused(models: tuple[LoadedModel, HfModel]):
     with pytest.raises(InputError, match="top_k is 0; it must be at least 1"):
         models[0].fill_mask(WEATHER, top_k=0)
 
 
-def test_a_lower_case_mask_is_no_mask(models: tuple[Model, HfModel]):
+def test_a_lower_case_mask_is_no_mask(models: tuple[LoadedModel, HfModel]):
     with pytest.raises(InputError, match="no mask token"):
         models[0].fill_mask("I like [mask].")

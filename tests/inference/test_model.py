@@ -14,7 +14,7 @@ import bertworks
 from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
 from bertworks.encoders.config import config_to_dict
 from bertworks.errors import FolderError, InputError
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.models.folder import check_tied, read_folder, write_folder
 from bertworks.models.tensor_names import combine_name_tables, to_hf_names
 from bertworks.objectives.mlm import MlmModule
@@ -60,7 +60,7 @@ def transformers_folder(folder: Path, kind: type[transformers.PreTrainedModel]) 
 def test_a_pretrained_folder_is_loaded_completely(pretrained: tuple[Path, MlmModule]):
     folder, module = pretrained
     model = load(folder)
-    assert isinstance(model, Model)
+    assert isinstance(model, LoadedModel)
     assert model.folder == folder
     assert model.metadata["objective"] == "mlm-nsp"
     assert model.tokenizer.tokens == tuple(TOKENS)

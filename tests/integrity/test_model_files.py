@@ -14,6 +14,7 @@ from bertworks.errors import FolderError
 from bertworks.integrity.model_files import (
     accept_changes,
     check_model_files,
+    is_as_written,
     verify_model_files,
     write_metadata,
 )
@@ -150,6 +151,15 @@ def test_readme_may_change_and_extra_files_are_ignored(folder: Path):
     assert check_model_files(folder) == METADATA
     (folder / "README.md").unlink()
     assert check_model_files(folder) == METADATA
+
+
+def test_a_file_is_as_written_until_somebody_changes_it(folder: Path):
+    assert is_as_written(folder, "README.md")
+    assert is_as_written(folder, "absent.md")
+    (folder / "README.md").write_text("# My model\n")
+    (folder / "notes.md").write_text("mine")
+    assert not is_as_written(folder, "README.md")
+    assert not is_as_written(folder, "notes.md")
 
 
 def test_a_missing_file_is_named(folder: Path):

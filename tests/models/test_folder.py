@@ -133,6 +133,7 @@ def test_metadata_read_back_with_the_versions_of_libraries(written: WrittenModel
 
 def test_a_folder_has_these_files_and_no_pickle(written: WrittenModel):
     assert sorted(file.name for file in written.path.iterdir()) == [
+        "README.md",
         "bertworks.json",
         "config.json",
         "model.safetensors",
@@ -404,6 +405,17 @@ def test_writing_again_replaces_our_files_and_keeps_others(written: WrittenModel
     assert after.pop("notes.txt") == b"mine"
     assert {name for name in before if after.pop(name) != before[name]} == {"bertworks.json"}
     assert after == {}
+
+
+def test_writing_again_replaces_our_card_but_not_one_that_somebody_wrote(written: WrittenModel, tmp_path: Path):
+    tensors = to_hf_names(written.model.state_dict(), written.model.names)
+    config, tokenizer = config_to_dict(written.config, ["BertForPreTraining"]), read_folder(written.path).tokenizer
+    for objective in ("mlm-nsp", "mlm"):
+        write_folder(tmp_path / "model", config, tensors, tokenizer, {"objective": objective})
+        assert f"# BERT, pretrained ({objective})" in (tmp_path / "model" / "README.md").read_text()
+    (tmp_path / "model" / "README.md").write_text("my card")
+    write_folder(tmp_path / "model", config, tensors, tokenizer, {"objective": "mlm-nsp"})
+    assert (tmp_path / "model" / "README.md").read_text() == "my card"
 
 
 def test_the_working_directory_can_be_written(written: WrittenModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,12 +10,12 @@ import torch
 import transformers
 
 from bertworks.errors import InputError
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.serving.inspection import AttentionQuery, attention, embeddings, tokenize_text, truncate_encoding
 
 
 @pytest.fixture(scope="module")
-def model(folders: dict[str, Path], one_thread: None) -> Model:
+def model(folders: dict[str, Path], one_thread: None) -> LoadedModel:
     return load(folders["pretrained"])
 
 

@@ -12,7 +12,7 @@ from small_models import WORDS
 
 from bertworks.corpus.text_shard import SplitDocument
 from bertworks.errors import FolderError
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.serving.passage_search import PassageIndex, passages_of, write_passages, write_vectors
 from bertworks.text.document import Document
 
@@ -22,7 +22,7 @@ def document(*sentences: str, source: str = "book.txt") -> SplitDocument:
 
 
 @pytest.fixture(scope="module")
-def model(folders: dict[str, Path], one_thread: None) -> Model:
+def model(folders: dict[str, Path], one_thread: None) -> LoadedModel:
     return load(folders["sentences"])
 
 
@@ -34,7 +34,7 @@ def documents() -> list[SplitDocument]:
 
 
 @pytest.fixture(scope="module")
-def folder(documents: list[SplitDocument], model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(documents: list[SplitDocument], model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("index")
     write_passages(path, documents)
     write_vectors(path, model, lambda done: None)

@@ -25,7 +25,7 @@ from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.reading import convert_paths
 from bertworks.vocabulary.text_coverage import CoverageWarning
@@ -85,7 +85,7 @@ def embed(request: EmbedRequest, on_progress: ProgressCallback = lambda progress
 
 
 def embed_with_model(
-    model: Model, request: EmbedRequest, total: int | None, on_progress: ProgressCallback
+    model: LoadedModel, request: EmbedRequest, total: int | None, on_progress: ProgressCallback
 ) -> EmbedResult:
     """Embed the texts of a file with a loaded model; `total` is their number, if known."""
     extraction = build_extraction(model, request)
@@ -122,7 +122,7 @@ def embed_with_model(
         )
 
 
-def build_extraction(model: Model, request: EmbedRequest) -> Extraction:
+def build_extraction(model: LoadedModel, request: EmbedRequest) -> Extraction:
     """Return the settings of the extraction; raise a SettingsError if the model does not support them."""
     strategy = get_strategy(request.layers)
     strategy.check(model.encoder.config.hidden_sizes)
@@ -141,7 +141,7 @@ def build_extraction(model: Model, request: EmbedRequest) -> Extraction:
     return Extraction(request.unit, strategy, pooling, window_rule)
 
 
-def vector_metadata(model: Model, extraction: Extraction) -> dict[str, Any]:
+def vector_metadata(model: LoadedModel, extraction: Extraction) -> dict[str, Any]:
     """Return everything that determines the values of vectors, for the metadata on disk."""
     pooling = extraction.pooling
     return {

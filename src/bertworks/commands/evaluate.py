@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from bertworks.inference.predictor import Predictor
 from bertworks.progress import Progress, ProgressCallback
 from bertworks.reading import convert_paths
 from bertworks.tasks.contract import Task, TaskScores, examples_in
+from bertworks.tasks.memory import is_path, locate_rows, write_rows
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import UNKNOWN_TOKENS, CoverageWarning
 
@@ -65,6 +67,17 @@ def evaluate_files(
         if coverage.num_unknown:
             counts[UNKNOWN_TOKENS] += coverage.num_unknown
         yield FileScores(file.name, scores, counts, coverage.warnings())
+
+
+def evaluate_data(predictor: Predictor, data: Any, columns: Mapping[str, str]) -> FileScores:
+    """Return the scores of labelled data: a file, or what `tasks.memory` takes in memory."""
+    if is_path(data):
+        (result,) = evaluate_files(predictor, [LabelledFile(str(data), Path(data), columns)])
+        return result
+    with tempfile.TemporaryDirectory() as folder, locate_rows():
+        path = write_rows(data, type(predictor.module.task), "data", Path(folder))
+        (result,) = evaluate_files(predictor, [LabelledFile("data", path, columns)])
+        return result
 
 
 def _num_examples(task: Task, file: LabelledFile) -> int:

@@ -170,6 +170,15 @@ def _questions_of_article(article: Any, location: str, report: SquadReport) -> I
             yield _question(entry, passage, bool(entry.get("is_impossible", False)), report)
 
 
+def labelled_fields(value: Any, label: Any) -> dict[str, Any]:
+    """Return the fields of a flat record: of (question, context) or a dict of the two, and of the answers."""
+    if isinstance(value, Mapping):
+        return {**value, "answers": label}
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise InputError(f"the input is {show_value(value)}; give (question, context)")
+    return {"question": value[0], "context": value[1], "answers": label}
+
+
 def questions_of(records: Iterable[Record], report: SquadReport) -> Iterator[SquadQuestion]:
     """Turn flat records into questions: {"question", "context", "answers" or "answer"}, optionally "id" and "title".
 

@@ -21,7 +21,7 @@ from bertworks.exporters.openvino import write_openvino
 from bertworks.exporters.parity import ParitySample, builtin_sample, compare, sample_of_examples, sample_of_texts
 from bertworks.folder_lock import lock_output
 from bertworks.inference.graph_heads import graph_head
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.integrity.model_files import write_metadata
 from bertworks.models.exported_folder import GRAPH
 from bertworks.models.folder import read_folder, versions
@@ -33,7 +33,7 @@ from bertworks.reading import convert_paths
 from bertworks.tasks.contract import TaskScores
 
 # Writes the weights of a model into a folder, given sample sequences and a tolerance; returns the scheme it chose.
-ExportWriter = Callable[[Model, Path, ParitySample, Tolerance], dict[str, Any]]
+ExportWriter = Callable[[LoadedModel, Path, ParitySample, Tolerance], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ExportTarget:
     tolerance: Tolerance
 
 
-def _write_int8(model: Model, folder: Path, sample: ParitySample, tolerance: Tolerance) -> dict[str, Any]:
+def _write_int8(model: LoadedModel, folder: Path, sample: ParitySample, tolerance: Tolerance) -> dict[str, Any]:
     assert tolerance.cosine is not None
     return write_int8(model, folder, sample, tolerance.cosine)
 
@@ -131,7 +131,7 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
     return ExportResult(request.output, content, bytes_before, bytes_after)
 
 
-def _metadata(original: Model, output: Path) -> dict[str, Any]:
+def _metadata(original: LoadedModel, output: Path) -> dict[str, Any]:
     """Return the bertworks.json of an export. That of a graph states its sizes and its task, and config.json the
     labels, so that it runs without the code of its family, and without PyTorch."""
     if find_export_engine(output) is None:
@@ -147,7 +147,7 @@ def _metadata(original: Model, output: Path) -> dict[str, Any]:
     return metadata
 
 
-def _sample(model: Model, request: ExportRequest) -> ParitySample:
+def _sample(model: LoadedModel, request: ExportRequest) -> ParitySample:
     if request.data is None:
         return builtin_sample(model)
     if not request.data.is_file():
@@ -162,13 +162,13 @@ def _sample(model: Model, request: ExportRequest) -> ParitySample:
     return sample
 
 
-def _examples(model: Model, request: ExportRequest) -> Iterator[Any]:
+def _examples(model: LoadedModel, request: ExportRequest) -> Iterator[Any]:
     assert model.predictor is not None
     assert request.data is not None
     return model.predictor.module.task.read(request.data, request.columns)
 
 
-def _score(model: Model, request: ExportRequest) -> TaskScores | None:
+def _score(model: LoadedModel, request: ExportRequest) -> TaskScores | None:
     """Return the metrics of a fine-tuned model on `request.data`, if it is given."""
     if model.predictor is None or request.data is None:
         return None

@@ -9,12 +9,12 @@ import torch
 
 from bertworks.disk import read_json, write_json
 from bertworks.errors import FolderError
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 from bertworks.models.folder import read_folder
 from bertworks.models.weights import write_weights
 
 
-def write_half(model: Model, folder: Path) -> dict[str, Any]:
+def write_half(model: LoadedModel, folder: Path) -> dict[str, Any]:
     """Write model.safetensors in fp16. It is loaded as fp32, so only the rounding of weights changes outputs."""
     tensors = read_folder(model.folder).tensors
     fp16_tensors: dict[str, torch.Tensor] = {}

@@ -31,7 +31,7 @@ from bertworks.engines.processor import has_exact_int8_matmul
 from bertworks.errors import FolderError
 from bertworks.exporters.parity import ParitySample, cosines_of, sequence_vectors
 from bertworks.inference.graph_heads import graph_head
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 from bertworks.sampling.padding import pad_sequences
 from bertworks.sampling.windows import Window
 
@@ -111,7 +111,7 @@ class Int8Quantizer:
         return nodes.op("DynamicQuantizeMatMul", inputs, name, {"domain": _DOMAIN})
 
 
-def write_int8(model: Model, folder: Path, sample: ParitySample, cosine: float) -> dict[str, Any]:
+def write_int8(model: LoadedModel, folder: Path, sample: ParitySample, cosine: float) -> dict[str, Any]:
     """Write model.onnx with int8 matmuls at a mean cosine of at least `cosine`; return the scheme.
 
     Refused if not a single linear layer can be quantized.
@@ -147,7 +147,7 @@ def write_int8(model: Model, folder: Path, sample: ParitySample, cosine: float) 
     }
 
 
-def plan_quantization(model: Model, sequences: Sequence[Window], bits: int) -> Int8Quantizer:
+def plan_quantization(model: LoadedModel, sequences: Sequence[Window], bits: int) -> Int8Quantizer:
     """Return the quantization of the linear layers of a model, calibrated on the activations of these sequences."""
     activations = _activations(model, sequences)
     state = {name: values.detach().float().numpy() for name, values in model.encoder.state_dict().items()}
@@ -224,7 +224,7 @@ def _quantization_error(values: Floats, matrix: Floats, factors: Floats | None, 
     return float((errors / np.maximum(np.linalg.norm(exact, axis=1), 1e-30)).mean())
 
 
-def _activations(model: Model, sequences: Sequence[Window]) -> dict[str, tuple[Floats, Floats]]:
+def _activations(model: LoadedModel, sequences: Sequence[Window]) -> dict[str, tuple[Floats, Floats]]:
     """Return the input (N, K) of each linear layer on some of the sequences, and its matrix (K, M)."""
     onnx = import_optional("onnx", "onnx", "writing an ONNX graph")
     linears: list[tuple[str, str, Floats]] = []
@@ -254,7 +254,7 @@ def _subsample(sequences: Sequence[Window]) -> list[Window]:
     return [sequences[number * len(sequences) // count] for number in range(count)]
 
 
-def _cosine_evaluator(model: Model, sample: ParitySample) -> Callable[[Int8Quantizer], float]:
+def _cosine_evaluator(model: LoadedModel, sample: ParitySample) -> Callable[[Int8Quantizer], float]:
     """Return a function from a quantizer to the mean cosine similarity of sentence vectors with the original."""
     pooling, pad = model.pooling, model.tokenizer.specials.pad
     original = sequence_vectors(model.encoder, sample.sequences, pooling, pad)

@@ -9,10 +9,10 @@ from bertworks.disk import write_bytes
 from bertworks.engines.onnx_engine import OnnxRuntime
 from bertworks.engines.onnx_graph import build_graph
 from bertworks.inference.graph_heads import graph_head
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 
 
-def write_onnx(model: Model, folder: Path) -> dict[str, Any]:
+def write_onnx(model: LoadedModel, folder: Path) -> dict[str, Any]:
     """Write model.onnx in fp32."""
     graph = build_graph(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler)
     write_bytes(folder / OnnxRuntime.file, graph.SerializeToString())

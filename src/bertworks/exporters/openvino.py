@@ -7,10 +7,10 @@ from typing import Any
 
 from bertworks.engines.openvino_engine import OpenvinoRuntime
 from bertworks.inference.graph_heads import graph_head
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 
 
-def write_openvino(model: Model, folder: Path) -> dict[str, Any]:
+def write_openvino(model: LoadedModel, folder: Path) -> dict[str, Any]:
     """Write openvino_model.xml and openvino_model.bin in fp32."""
     OpenvinoRuntime.from_encoder(model.encoder, graph_head(model.mlm_head, model.predictor), model.has_pooler).save(
         folder

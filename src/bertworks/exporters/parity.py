@@ -22,7 +22,7 @@ from bertworks.engines.graph_names import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTP
 from bertworks.engines.torch_engine import to_numpy
 from bertworks.exporters.sample_texts import TEXTS
 from bertworks.inference.fill_mask import log_softmax
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 from bertworks.sampling.windows import Window, WindowRule, make_windows
 from bertworks.tasks.contract import InputSequence
 from bertworks.vocabulary.tokenizer import SpecialTokenIds
@@ -69,24 +69,24 @@ class ParityResult:
     mlm: MlmParity | None = None
 
 
-def builtin_sample(model: Model) -> ParitySample:
+def builtin_sample(model: LoadedModel) -> ParitySample:
     """Return the built-in texts as sequences, truncated to the maximal length of the model."""
     return ParitySample(_truncated_sequences(model, TEXTS), f"the {len(TEXTS)} built-in English and Chinese texts")
 
 
-def sample_of_texts(model: Model, texts: Iterable[str], name: str) -> ParitySample:
+def sample_of_texts(model: LoadedModel, texts: Iterable[str], name: str) -> ParitySample:
     """Return the first texts of a file as sequences."""
     sequences = _truncated_sequences(model, islice(texts, _MAX_EXAMPLES))
     return ParitySample(sequences, f"the first {len(sequences)} texts of {name}")
 
 
-def _truncated_sequences(model: Model, texts: Iterable[str]) -> tuple[Window, ...]:
+def _truncated_sequences(model: LoadedModel, texts: Iterable[str]) -> tuple[Window, ...]:
     rule = WindowRule(model.encoder.config.max_length, 0, truncate=True)
     tokenizer = model.tokenizer
     return tuple(make_windows(tokenizer, [tokenizer.tokenize(text)], rule).sequences[0] for text in texts)
 
 
-def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> ParitySample:
+def sample_of_examples(model: LoadedModel, examples: Iterable[Any], name: str) -> ParitySample:
     """Return the first examples of a labelled file as the sequences of the task."""
     assert model.predictor is not None
     task, window_rule = model.predictor.module.task, model.predictor.window_rule
@@ -95,7 +95,7 @@ def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> Pari
     return ParitySample(sequences[: 4 * _MAX_EXAMPLES], f"the first {len(features)} examples of {name}")
 
 
-def compare(original: Model, exported: Model, sample: ParitySample) -> ParityResult:
+def compare(original: LoadedModel, exported: LoadedModel, sample: ParitySample) -> ParityResult:
     """Compare the outputs of two models on the same batches."""
     differences: dict[str, float] = {}
     max_values: dict[str, float] = {}
@@ -110,7 +110,7 @@ def compare(original: Model, exported: Model, sample: ParitySample) -> ParityRes
     return ParityResult(differences, max_values, cosines_of(*vectors), compare_mlm(original, exported, sample))
 
 
-def compare_mlm(original: Model, exported: Model, sample: ParitySample) -> MlmParity | None:
+def compare_mlm(original: LoadedModel, exported: LoadedModel, sample: ParitySample) -> MlmParity | None:
     """Compare the predictions of two models for masked tokens of the sample; None without a masked-LM head."""
     fillers = [model.mask_filler for model in (original, exported) if model.mask_filler is not None]
     if len(fillers) < 2:
@@ -177,7 +177,7 @@ def _batches(sequences: Sequence[Window]) -> Iterator[list[Window]]:
         yield [sequence for _, sequence in indexed_sequences]
 
 
-def _outputs(model: Model, batch: Sequence[Window]) -> Iterator[tuple[str, Floats]]:
+def _outputs(model: LoadedModel, batch: Sequence[Window]) -> Iterator[tuple[str, Floats]]:
     """Yield the outputs of a model on a batch by their names in a graph."""
     encoded = model.encoder.encode_sequences(batch, model.tokenizer.specials.pad)
     last_hidden_state = to_numpy(encoded.last_hidden_state)  # of an encoder in PyTorch it may include padding

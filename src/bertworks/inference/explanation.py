@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertworks.display.explanations import explanation_html
+
 Floats = npt.NDArray[np.float64]
 
 # How far the sum of the weights may be from the difference that they explain: this fraction of the sum of their
@@ -150,6 +152,15 @@ class Explanation:
             "num_steps": self.num_steps,
             "num_truncated": self.num_truncated,
         }
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.to_text()!r})"
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def headline(self) -> str:
         return f"{self.target}: {self.output:+.3f}, and {self.baseline_output:+.3f} with every word masked"

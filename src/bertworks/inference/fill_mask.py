@@ -6,12 +6,13 @@ B sequences, V vocabulary, M masks of a text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from bertworks.display.bars import bars_html
 from bertworks.errors import InputError
 from bertworks.inference.generation_config import NextWord
 from bertworks.sampling.padding import TokenSequence
@@ -58,6 +59,16 @@ class FillMaskResult:
     text: str
     mask_candidates: tuple[tuple[TokenCandidate, ...], ...]
     sequences: tuple[SequenceCandidate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return bars_html(self.text, ((sequence.text, sequence.probability) for sequence in self.sequences))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{sequence.text!r}: {sequence.probability:.3f}" for sequence in self.sequences)
+        return f"FillMaskResult({{{shown}}})"
 
 
 @dataclass(frozen=True, slots=True)

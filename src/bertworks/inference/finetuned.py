@@ -25,6 +25,7 @@ from bertworks.tasks.registry import TASKS, task_of
 
 if TYPE_CHECKING:
     from bertworks.encoders.encoder import Encoder
+    from bertworks.inference.model import LoadedModel
     from bertworks.models.exported_folder import ExportedFolder
     from bertworks.models.folder import ModelFolder
 
@@ -71,14 +72,20 @@ def load_predictor(
     from bertworks.inference.model import load  # a circular import at module level
 
     model = load(name, engine=engine, precision=precision)
-    if model.predictor is None:
-        _refuse_pretrained(model.folder)
-    assert model.predictor is not None
-    task = model.predictor.module.task
+    predictor = predictor_of(model)
+    task = predictor.module.task
     if expected_task is not None and task.name != expected_task:
         raise FolderError(
             f"{model.folder} is fine-tuned for '{task.name}', not for '{expected_task}'; choose another folder"
         )
+    return predictor
+
+
+def predictor_of(model: LoadedModel) -> Predictor:
+    """Return the predictor of a loaded model; raise FolderError if it is not fine-tuned."""
+    if model.predictor is None:
+        _refuse_pretrained(model.folder)
+    assert model.predictor is not None
     return model.predictor
 
 

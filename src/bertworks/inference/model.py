@@ -47,7 +47,7 @@ _AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class LoadedModel:
     """A loaded model.
 
     encoder    of an exported model a GraphEncoder, which computes the last layer only, and without PyTorch
@@ -209,7 +209,7 @@ def load(
     engine: str | None = None,
     precision: str | None = None,
     split_special_tokens: bool = True,
-) -> Model:
+) -> LoadedModel:
     """Load a model from a folder, by the name of a packaged model (en-small), or by its name on the hub.
 
     A model of the hub is downloaded once and then cached.
@@ -234,7 +234,7 @@ def load(
     return load_with_engine(folder, engine)
 
 
-def _load_exported(path: Path, engine: str, split_special_tokens: bool) -> Model:
+def _load_exported(path: Path, engine: str, split_special_tokens: bool) -> LoadedModel:
     metadata = read_metadata(path)  # which compares hashes first: a damaged graph is never opened
     check_processor(path)
     if GRAPH not in metadata:
@@ -251,10 +251,10 @@ def _load_exported(path: Path, engine: str, split_special_tokens: bool) -> Model
 
 def model_of_runtime(
     runtime: Runtime, folder: ExportedFolder | ModelFolder, head_kind: str, report: LoadReport
-) -> Model:
+) -> LoadedModel:
     """Return the model whose graph a runtime runs; `head_kind` is the head in the graph, "" for none."""
     encoder, mlm_head, predictor = load_graph_parts(runtime, folder, head_kind)
-    return Model(
+    return LoadedModel(
         folder=folder.path,
         encoder=cast("Encoder", encoder),
         tokenizer=folder.tokenizer,

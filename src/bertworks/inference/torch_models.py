@@ -1,4 +1,4 @@
-"""Models with weights: a model folder in, a Model out that runs in PyTorch, or in a graph that is built from it."""
+"""Models with weights: a model folder in, a LoadedModel out that runs in PyTorch or in a graph built from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bertworks.engines.runtimes import RUNTIMES
 from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.finetuned import build_predictor, is_finetuned, read_task
 from bertworks.inference.graph_heads import HEAD_KINDS, graph_head
-from bertworks.inference.model import Model, model_of_runtime, try_pooling
+from bertworks.inference.model import LoadedModel, model_of_runtime, try_pooling
 from bertworks.models.folder import ModelFolder, load_encoder, read_folder
 from bertworks.models.load_report import LoadReport
 from bertworks.models.metadata import read_config
@@ -57,7 +57,7 @@ def read_model_folder(path: Path, split_special_tokens: bool) -> ModelFolder:
     return folder
 
 
-def load_with_engine(folder: ModelFolder, engine: str) -> Model:
+def load_with_engine(folder: ModelFolder, engine: str) -> LoadedModel:
     """Load a folder in another engine than torch: its graph is built in memory."""
     model = load_in_torch(folder, "fp32")
     head = graph_head(model.mlm_head, model.predictor)
@@ -65,7 +65,7 @@ def load_with_engine(folder: ModelFolder, engine: str) -> Model:
     return model_of_runtime(runtime, folder, "" if head is None else head.kind, model.report)
 
 
-def load_in_torch(folder: ModelFolder, precision: str) -> Model:
+def load_in_torch(folder: ModelFolder, precision: str) -> LoadedModel:
     """Load the weights of a folder; `precision` is auto, fp32, bf16 or fp16."""
     precision = resolve_precision(precision)
     encoder, report = load_encoder(folder)
@@ -80,7 +80,7 @@ def load_in_torch(folder: ModelFolder, precision: str) -> Model:
         predictor = build_predictor(folder, encoder, read_task(folder))
         head_report = load_into(predictor.module.head, folder.tensors, predictor.module.head_names)
         report = _merge_reports(report, head_report)
-    return Model(
+    return LoadedModel(
         folder=folder.path,
         encoder=encoder,
         tokenizer=folder.tokenizer,

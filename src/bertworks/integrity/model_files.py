@@ -70,6 +70,14 @@ def check_model_files(folder: Path, names: Collection[str] | None = None) -> dic
     return files.metadata
 
 
+def is_as_written(folder: Path, name: str) -> bool:
+    """Whether a file of a model folder is absent, or the one that was written with the model."""
+    if not (folder / name).exists():
+        return True
+    hashes = _read(folder).hashes
+    return name in hashes and not find_problems(folder, {name: hashes[name]}, use_memory=False)
+
+
 def accept_changes(folder: Path) -> list[str]:
     """Record new hashes for files that were changed by hand; return their names. A damaged file is refused.
 

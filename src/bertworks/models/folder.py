@@ -20,14 +20,15 @@ import tokenizers
 import torch
 
 import bertworks
-from bertworks.disk import staged_folder, write_bytes, write_json
+from bertworks.disk import staged_folder, write_bytes, write_json, write_text
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.families import family_of, shapes_of
 from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import strip_mark
 from bertworks.errors import FolderError, SettingsError
-from bertworks.integrity.model_files import write_metadata
+from bertworks.integrity.model_files import is_as_written, write_metadata
+from bertworks.models.card import CARD, card_text
 from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
 from bertworks.models.exported_folder import check_vocab_size
 from bertworks.models.folder_sources import FolderSource, open_source
@@ -176,6 +177,8 @@ def write_folder(
         tokenizer.save(staged, family.padding_side, family.has_token_types)
         special_ids = {key: getattr(tokenizer.specials, name) for key, name in family.special_ids.items()}
         write_json(staged / "config.json", {**special_ids, **config})
+        if is_as_written(Path(path), CARD):  # not a card that somebody wrote
+            write_text(staged / CARD, card_text(config, metadata, tokenizer))
         for name, content in (other_files or {}).items():
             (staged / name).parent.mkdir(exist_ok=True)
             write_bytes(staged / name, content)

@@ -47,9 +47,12 @@ WEIGHTS = (
 def fetch(name: str, revision: str | None = None) -> Path:
     """Return the folder of the model `name`: a local folder, a packaged model, or a download in the hub's cache.
 
-    `revision` is a branch, tag or commit; a cached commit needs no network. The default is the newest commit, or the
+    `revision` is a branch, tag or commit, also written after the name: NAME@REVISION; a cached commit needs no network.
+    The default is the newest commit, or the
     cached one if the hub cannot be reached.
     """
+    if revision is None and "@" in name and not Path(name).exists():
+        name, _, revision = name.rpartition("@")
     if not name:
         raise InputError("the name of the model is empty; give a folder or a name on the hub")
     path = Path(name).expanduser() if name.startswith("~/") else Path(name)

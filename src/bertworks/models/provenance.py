@@ -27,6 +27,10 @@ LANGUAGES = "languages"
 BASE_FOLDER, CORPUS_FOLDER = "base_folder", "corpus_folder"
 
 
+# The beginning of the name of a model's folder in the cache of the hub: models--OWNER--NAME/snapshots/COMMIT.
+_HUB_PREFIX = "models--"
+
+
 def corpus_hash(manifest: Mapping[str, Any]) -> str:
     """Return the hash of the text of a corpus; its tokens, for any vocabulary, do not count."""
     shards = [[shard["file"], shard["sha256"]] for shard in manifest["shards"]]
@@ -65,6 +69,8 @@ def folders_of(base: str | None, corpus: Path | None = None) -> dict[str, str]:
 def display_name(base: str | Path) -> str:
     """Return the name of a model: of its package or run folder if it is in one, of its folder, or on the hub."""
     resolved = Path(base).resolve()
+    if resolved.parent.name == "snapshots" and resolved.parents[1].name.startswith(_HUB_PREFIX):
+        return resolved.parents[1].name.removeprefix(_HUB_PREFIX).replace("--", "/")
     return model_name(resolved.parent.name) if resolved.name == "model" else resolved.name
 
 

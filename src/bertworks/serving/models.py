@@ -17,7 +17,7 @@ from bertworks.engines.batching import TOKEN_BUDGET
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import InputError, SettingsError
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.models.provenance import display_name
 from bertworks.packages import packaged_model
 from bertworks.sampling.windows import WindowRule
@@ -41,7 +41,7 @@ class ServedModel:
     """
 
     name: str
-    model: Model
+    model: LoadedModel
     pooling: Pooling
     stored_window_rule: WindowRule | None
     embed_queue: EmbedQueue

@@ -26,7 +26,7 @@ from bertworks.embeddings.store import StoreSettings, VectorStore
 from bertworks.embeddings.vectors import Extraction, extract_vectors, resolve_window_rule, stored_window_rule
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import FolderError
-from bertworks.inference.model import Model
+from bertworks.inference.model import LoadedModel
 
 PASSAGES, OFFSETS, VECTORS = "passages.jsonl", "offsets.npy", "vectors.npy"
 # Sentences are joined to passages of at most so many characters: enough to have a topic, few enough to be read at a
@@ -73,7 +73,7 @@ def write_passages(folder: Path, documents: Iterable[SplitDocument]) -> int:
     return len(offsets) - 1
 
 
-def write_vectors(folder: Path, model: Model, on_progress: Callable[[int], None]) -> int:
+def write_vectors(folder: Path, model: LoadedModel, on_progress: Callable[[int], None]) -> int:
     """Write the vectors of passages.jsonl, resuming an interrupted run; return the vector size."""
     pooling = replace(model.pooling, normalize=True)
     window_rule = resolve_window_rule(

@@ -20,6 +20,8 @@ from bertworks.datasets.files import Record
 from bertworks.errors import InputError, SettingsError
 from bertworks.metrics.question_answering import RULES, AnswerTally, NoAnswerTally
 from bertworks.sampling.windows import WindowRule, make_windows
+from bertworks.tasks.answer_prediction import AnswerPrediction as AnswerPrediction
+from bertworks.tasks.answer_prediction import AnswerSpan as AnswerSpan
 from bertworks.tasks.attribution import contrast_coefficients, source_text
 from bertworks.tasks.contract import (
     AttributionTarget,
@@ -101,40 +103,6 @@ class PassageFeatures(Features):
     edges: Edges
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerSpan:
-    """The passage's characters from `start` to `end`, exclusive, and the probability of that answer."""
-
-    text: str
-    start: int
-    end: int
-    probability: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPrediction:
-    """The answer, `passage[start:end]`; no answer is "" from 0 to 0. `runners_up` are the next best, best first.
-
-    `null_odds` is the score of no answer minus that of the best span; above the task's threshold there is no answer.
-    """
-
-    id: str
-    text: str
-    start: int
-    end: int
-    probability: float
-    runners_up: tuple[AnswerSpan, ...]
-    null_odds: float
-
-    @property
-    def best_text(self) -> str:
-        """The best span, even if the prediction is no answer."""
-        return self.text or self.runners_up[0].text
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "runners_up": [asdict(span) for span in self.runners_up]}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Extractive question answering. With `no_answer` a passage may hold no answer (SQuAD 2.0)."""
@@ -143,6 +111,7 @@ class Answer:
     head_kind: ClassVar[str] = "spans"
     default_window_rule: ClassVar[WindowRule] = WindowRule(384, 96)
     input_fields: ClassVar[tuple[InputFields, ...]] = (InputFields(("question", "context")),)
+    labelled_fields = staticmethod(squad.labelled_fields)
     no_answer: bool = False
     null_threshold: float = 0.0
     max_answer_tokens: int = _MAX_ANSWER_TOKENS

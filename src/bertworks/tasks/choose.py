@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from bertworks.datasets.choices import choices_of
 from bertworks.datasets.files import Record, read_records
+from bertworks.display.bars import bars_html
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.sampling.windows import WindowRule, make_windows
@@ -80,6 +81,13 @@ class ChoicePrediction:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "choice": self.choice, "text": self.text, "probabilities": list(self.probabilities)}
+
+    def _repr_html_(self) -> str:
+        return bars_html(self.text, ((str(index), value) for index, value in enumerate(self.probabilities)))
+
+    def __repr__(self) -> str:
+        probabilities = ", ".join(f"{probability:.3f}" for probability in self.probabilities)
+        return f"ChoicePrediction({self.choice}, {self.text!r}, [{probabilities}])"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

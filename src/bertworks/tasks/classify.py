@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import LABEL_SEPARATOR, TextExample, read_texts, text_columns, text_examples
+from bertworks.display.bars import bars_html
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, LabelsTally
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 _METRICS, _MULTI_LABEL_METRICS = ("accuracy", "macro_f1"), ("micro_f1",)
 # Bins of the reliability diagram.
 _NUM_BINS = 15
+# Classes in the repr of a prediction.
+_NUM_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,14 @@ class ClassPrediction:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "label": self.label, "probabilities": dict(self.probabilities)}
+
+    def _repr_html_(self) -> str:
+        return bars_html(self.label, sorted(self.probabilities.items(), key=lambda item: -item[1]))
+
+    def __repr__(self) -> str:
+        best = sorted(self.probabilities.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{label!r}: {probability:.3f}" for label, probability in best[:_NUM_SHOWN])
+        return f"ClassPrediction({self.label!r}, {{{shown}{', …' if len(best) > _NUM_SHOWN else ''}}})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from bertworks.datasets.files import Record
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_value
 from bertworks.tasks.contract import InputFields, Task
 
 TEXT = InputFields(("text",))
 PAIR = InputFields(("sentence1", "sentence2"))
 
-# A text, the texts of a pair and the like, or a dict of fields.
-Input = str | Sequence[str] | Mapping[str, Any]
+# A text, the texts of a pair and the like (the last may be a list of texts: choices), or a dict of fields.
+Input = str | Sequence[Any] | Mapping[str, Any]
 
 
 def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
@@ -23,10 +23,16 @@ def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
         return dict(value)
     if isinstance(value, str):
         return {"text": value}
+    if not isinstance(value, Sequence):
+        raise InputError(
+            f"the input is {show_value(value)}; the task '{task.name}' takes {describe_input_fields(task)}"
+        )
     for input_fields in task.input_fields:
         names, num_items = input_fields.names, input_fields.min_list_items
         if len(value) == len(names) and not num_items:
             return dict(zip(names, value, strict=True))
+        if num_items and len(value) == len(names) and isinstance(value[-1], list | tuple):
+            return {**dict(zip(names, value, strict=True)), names[-1]: list(value[-1])}
         if num_items and len(value) >= len(names) - 1 + num_items:
             last = len(names) - 1
             return {**dict(zip(names, value[:last], strict=False)), names[last]: list(value[last:])}

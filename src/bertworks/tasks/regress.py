@@ -66,6 +66,9 @@ class ValuePrediction:
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "value": self.value}
 
+    def __repr__(self) -> str:
+        return f"ValuePrediction({self.value:.4g})"
+
 
 @dataclass(frozen=True, slots=True)
 class ValuesPrediction:
@@ -76,6 +79,9 @@ class ValuesPrediction:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "values": dict(self.values)}
+
+    def __repr__(self) -> str:
+        return f"ValuesPrediction({', '.join(f'{name}={value:.4g}' for name, value in self.values.items())})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ from bertworks.tasks.tag_documents import (
     tokenize_with_offsets,
     windows_of_range,
 )
-from bertworks.tasks.tag_examples import TagExample, TagFeatures, TagPrediction, tags_of
+from bertworks.tasks.tag_examples import TagExample, TagFeatures, TagPrediction, labelled_fields, tags_of
 from bertworks.tasks.tag_labels import (
     NUM_BINS,
     check_bio,
@@ -82,6 +82,7 @@ class Tag:
     # A quarter of a sequence is context: an eighth on either side of the predicted sentences.
     default_window_rule: ClassVar[WindowRule] = WindowRule(512, 128)
     input_fields: ClassVar[tuple[InputFields, ...]] = (TEXT,)
+    labelled_fields = staticmethod(labelled_fields)
     labels: tuple[str, ...]
     context: bool = True
     temperature: float = 1.0
@@ -229,6 +230,7 @@ class Tag:
             tags=tuple(tags),
             spans=spans_in(example.sentence, tags, probabilities, self.labels),
             words=words,
+            text=example.sentence.text,
             logits=logits,
             word_indices=word_indices,
         )

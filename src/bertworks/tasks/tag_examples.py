@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.datasets.conll import Sentence, split_words
-from bertworks.errors import InputError
+from bertworks.display.entities import entities_html
+from bertworks.errors import InputError, show_value
 from bertworks.tasks.contract import Features
 from bertworks.tasks.tag_documents import Ints, SentenceContext
 from bertworks.tasks.tag_labels import EntitySpan
@@ -64,7 +65,7 @@ class TagFeatures(Features):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagPrediction:
-    """The words of an example with legal tags, its entities, and the logits of the predicted words.
+    """The words of an example with legal tags, its text and entities, and the logits of the predicted words.
 
     `word_indices` are the indices of these, None if it is all of them: a truncated word is O and has no logits.
     """
@@ -73,6 +74,7 @@ class TagPrediction:
     tags: tuple[str, ...]
     spans: tuple[EntitySpan, ...]
     words: tuple[str, ...] = ()
+    text: str = ""
     logits: npt.NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     word_indices: Ints | None = None
 
@@ -84,9 +86,30 @@ class TagPrediction:
         spans = [span.to_dict() for span in self.spans]
         return {"id": self.id, "words": list(self.words), "tags": list(self.tags), "spans": spans}
 
+    def _repr_html_(self) -> str:
+        return entities_html(self.text, self.spans)
+
+    def __repr__(self) -> str:
+        return f"TagPrediction([{', '.join(map(repr, self.spans))}])"
+
 
 def tags_of(sentence: Sentence) -> tuple[str, ...]:
     """Return the tags of a labelled sentence; raise InputError if there are none."""
     if sentence.tags is None:
         raise InputError(f"{sentence.location}: there are no tags; give them, or name their column with --label")
     return sentence.tags
+
+
+def labelled_fields(value: Any, label: Any) -> dict[str, Any]:
+    """Return the fields of a record in memory: words with their tags, or a text with its spans (start, end, label)."""
+    if isinstance(value, list | tuple):
+        return {"tokens": value, "tags": label}
+    if not isinstance(value, str):
+        raise InputError(f"the input is {show_value(value)}; give a list of words, or a text")
+    if not isinstance(label, list | tuple):
+        raise InputError(f"the label is {show_value(label)}; give the text's entities: [(start, end, label), …]")
+    spans = [
+        dict(zip(("start", "end", "label"), span, strict=False)) if isinstance(span, list | tuple) else span
+        for span in label
+    ]
+    return {"text": value, "spans": spans}

@@ -48,6 +48,9 @@ class EntitySpan:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __repr__(self) -> str:
+        return f"EntitySpan({self.text!r}, {self.label}, {self.start}:{self.end}, probability={self.probability:.3f})"
+
 
 def labels_for(types: Iterable[str]) -> tuple[str, ...]:
     """Return the labels for these entity types: O, then B- and I- of each, alphabetically."""

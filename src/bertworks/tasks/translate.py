@@ -79,6 +79,9 @@ class TranslationPrediction:
             "is_finished": self.is_finished,
         }
 
+    def __repr__(self) -> str:
+        return f"TranslationPrediction({self.text!r})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationFeatures(Features):

@@ -40,12 +40,9 @@ class EventsWriter:
     def _add(self, record: RunRecord) -> None:
         if isinstance(record, SampleRecord):
             self._writer.add_text("samples", _as_markdown(record), record.step)
-        elif isinstance(record, HeldOutRecord):
-            self._add_scalars(_held_out_scalars(record), record.step)
-        elif isinstance(record, ScoreRecord):
-            self._add_scalars({f"{record.split}/{name}": value for name, value in record.metrics.items()}, record.step)
-        else:
-            self._add_scalars(_step_scalars(record) | self._throughput(record), record.step)
+            return
+        throughput = self._throughput(record) if isinstance(record, StepRecord) else {}
+        self._add_scalars(scalars_of(record) | throughput, record.step)
 
     def close(self) -> None:
         self._writer.close()
@@ -59,6 +56,15 @@ class EventsWriter:
         if previous is None or record.seconds <= previous[0]:
             return {}
         return {"tokens_per_second": (record.num_tokens - previous[1]) / (record.seconds - previous[0])}
+
+
+def scalars_of(record: RunRecord) -> dict[str, float]:
+    """Return the numbers of a record by name, as trackers of experiments show them; a sample has none."""
+    if isinstance(record, HeldOutRecord):
+        return _held_out_scalars(record)
+    if isinstance(record, ScoreRecord):
+        return {f"{record.split}/{name}": value for name, value in record.metrics.items()}
+    return _step_scalars(record) if isinstance(record, StepRecord) else {}
 
 
 def _step_scalars(record: StepRecord) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -30,9 +30,12 @@ from bertworks.vocabulary.backend import BackendModel, JiebaModel
 from bertworks.vocabulary.characters import SURROGATE
 from bertworks.vocabulary.files import prefix_errors, read_config, token_ids
 from bertworks.vocabulary.panics import explain_panics
-from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate, template_for
+from bertworks.vocabulary.special_ids import SpecialTokenIds as SpecialTokenIds
+from bertworks.vocabulary.special_ids import control_ids_of, find_specials
+from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate
 from bertworks.vocabulary.token_arrays import FlatTokens, WordBoundaries
 from bertworks.vocabulary.token_arrays import TokenizedText as TokenizedText
+from bertworks.vocabulary.token_batch import TokenBatch, pad_encodings
 from bertworks.vocabulary.vocabulary_files import (
     COMPANION_FILES,
     VOCABULARY_FILES,
@@ -44,22 +47,6 @@ from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 
 # What finds words in text with ideographs: nothing (each token begins a word), or jieba.
 WORD_RULES: dict[str, WordBoundaries | None] = {"tokens": None, "jieba": jieba_boundaries}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecialTokenIds:
-    """The ids of the five special tokens by role ([CLS] is <s> in RoBERTa's vocabulary), and their template."""
-
-    pad: int
-    unknown: int
-    cls: int
-    sep: int
-    mask: int
-    template: SpecialTokenTemplate = field(default=BERT, compare=False)
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return (self.pad, self.unknown, self.cls, self.sep, self.mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +123,8 @@ class Tokenizer:
         require_specials: bool = True,
     ) -> Tokenizer:
         """Wrap a `tokenizers.Tokenizer`; `names` gives unusual special tokens, as {"cls_token": ...}; see `load`."""
-        specials = _find_specials(backend, names or {}, require_specials)
-        control_ids = _control_ids(backend, specials, names or {}) if split_special_tokens else ()
+        specials = find_specials(backend, names or {}, require_specials)
+        control_ids = control_ids_of(backend, specials, names or {}) if split_special_tokens else ()
         return cls(backend, specials, control_ids)
 
     @classmethod
@@ -249,6 +236,28 @@ class Tokenizer:
             unknown=unknown,
         )
 
+    def __call__(self, text: Any, pair: Any = None) -> Any:
+        """Encode a text or a pair, as `encode` does; of lists, the encoding of each text or pair."""
+        if isinstance(text, str):
+            return self.encode(text, pair)
+        return [self.encode(one) for one in text] if pair is None else list(map(self.encode, text, pair))
+
+    def batch(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> TokenBatch:
+        """Encode texts, or pairs of texts, into arrays that are padded to the longest of them."""
+        encodings: list[Encoding] = self(list(texts), pairs)
+        return pad_encodings(encodings, self.specials.pad)
+
+    def decode(self, input_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of token ids; case, and spaces that the vocabulary does not store, are lost."""
+        ids = [int(token_id) for token_id in input_ids]
+        if any(not 0 <= token_id < self.vocab_size for token_id in ids):
+            raise InputError(f"the token ids must be from 0 to {self.vocab_size - 1}; these are of another vocabulary")
+        controls = (self.specials.cls, self.specials.sep, self.specials.pad) if skip_special_tokens else ()
+        return str(self.backend.decode([n for n in ids if n not in controls], skip_special_tokens=False)).strip()
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.kind}, {'cased' if self.cased else 'uncased'}, {self.vocab_size:,} tokens)"
+
     def tokenize(self, text: str) -> TokenizedText:
         """Return the tokens of a text without special tokens; `build_inputs` adds these."""
         text = SURROGATE.sub("\ufffd", text)
@@ -338,52 +347,3 @@ def _select_model(state: dict[str, Any], tokens: Sequence[str], backend: tokeniz
     )
     # Added tokens that are not part of the model are found before words are tokenized, and never inside a word.
     return WordPiece([token if token in model["vocab"] else "" for token in tokens], rules)
-
-
-# The key of each special token in tokenizer_config.json, and its usual names. XLNet's vocabulary also contains <s> and
-# </s>, which XLNet does not use.
-_DEFAULT_NAMES = {
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<cls>", "<s>"),
-    "sep_token": ("[SEP]", "<sep>", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
-
-
-def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any], are_required: bool) -> SpecialTokenIds:
-    """Find the special tokens by the given names, else by the usual ones: first among the tokens that are registered as
-    special, since MPNet's vocabulary contains those of BERT as ordinary tokens."""
-    registered = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    ids = []
-    substitute = None if are_required else _unknown_id(backend)
-    for key, usual in _DEFAULT_NAMES.items():
-        name = names.get(key)
-        name = name.get("content") if isinstance(name, dict) else name
-        candidates = [*([name] if isinstance(name, str) else []), *(t for t in usual if t in registered), *usual]
-        token_id = next((i for i in map(backend.token_to_id, candidates) if i is not None), substitute)
-        if token_id is None:
-            raise InputError(f"the vocabulary has no {' or '.join(usual)} token; BERT needs it, so add it")
-        ids.append(token_id)
-    pad, unknown, cls_id, sep, mask = ids
-    template = template_for(backend.id_to_token(cls_id) or "")
-    return SpecialTokenIds(pad=pad, unknown=unknown, cls=cls_id, sep=sep, mask=mask, template=template)
-
-
-def _unknown_id(backend: tokenizers.Tokenizer) -> int:
-    """Return the id of the unknown token, or of the first token."""
-    return next((i for i in map(backend.token_to_id, _DEFAULT_NAMES["unk_token"]) if i is not None), 0)
-
-
-def _control_ids(backend: tokenizers.Tokenizer, specials: SpecialTokenIds, names: Mapping[str, Any]) -> set[int]:
-    """Return the ids of the special tokens of a sequence, with the beginning and end of text that GPT and XLNet have.
-
-    Written in a text, they are ordinary text.
-    """
-    contents = {"bos_token": "<s>", "eos_token": "</s>"}
-    for key in contents:
-        name = names.get(key)
-        name = name.get("content") if isinstance(name, dict) else name
-        contents[key] = name if isinstance(name, str) else contents[key]
-    ids = map(backend.token_to_id, contents.values())
-    return {*specials.ids, *(token_id for token_id in ids if token_id is not None)}

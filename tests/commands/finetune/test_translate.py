@@ -16,7 +16,7 @@ from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.commands.pretrain.recipe import ModelRecipe
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.settings import read_recipe, recipe_path
 from bertworks.tasks.beam_search_settings import BeamSearchSettings
 from bertworks.training.optimizer import AdamSettings
@@ -74,7 +74,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, lis
 
 
 @pytest.fixture(scope="module")
-def model(run: tuple[Path, list[FinetuneEvent]]) -> Model:
+def model(run: tuple[Path, list[FinetuneEvent]]) -> LoadedModel:
     return load(run[0] / "model")
 
 
@@ -116,7 +116,7 @@ def test_a_run_is_not_resumed_with_another_vocabulary(
 
 
 def test_the_folder_is_a_marian_model_with_the_same_greedy_translations(
-    run: tuple[Path, list[FinetuneEvent]], model: Model
+    run: tuple[Path, list[FinetuneEvent]], model: LoadedModel
 ):
     hf_model = transformers.MarianMTModel.from_pretrained(run[0] / "model").eval()
     config = json.loads((run[0] / "model" / "config.json").read_text())
@@ -151,7 +151,7 @@ def test_a_folder_of_transformers_keeps_its_decoder_start_token(run: tuple[Path,
     assert len(model.translate(["一二"])) == 1
 
 
-def test_a_translation_model_encodes_and_predicts(model: Model):
+def test_a_translation_model_encodes_and_predicts(model: LoadedModel):
     assert model.encode(["一二", "三"]).shape == (2, 16)
     (prediction,) = model.predict(["一二"])
     assert [prediction.text] == model.translate(["一二"])
@@ -159,7 +159,9 @@ def test_a_translation_model_encodes_and_predicts(model: Model):
     assert model.translate(["一二", "", "三四"])[1] == ""
 
 
-def test_a_translation_model_in_bf16_translates_nearly_the_same(run: tuple[Path, list[FinetuneEvent]], model: Model):
+def test_a_translation_model_in_bf16_translates_nearly_the_same(
+    run: tuple[Path, list[FinetuneEvent]], model: LoadedModel
+):
     rounded = load(run[0] / "model", precision="bf16")
     texts = ["一二", "三四五", "二"]
     assert [len(text) for text in rounded.translate(texts)] == [len(text) for text in model.translate(texts)]

@@ -20,7 +20,7 @@ from bertworks.encoders.electra import ElectraConfig
 from bertworks.encoders.families import family_of
 from bertworks.encoders.modernbert import ModernBertConfig
 from bertworks.errors import SettingsError
-from bertworks.inference.model import Model, load
+from bertworks.inference.model import LoadedModel, load
 from bertworks.models.folder import read_folder
 from bertworks.models.tensor_names import load_into
 from bertworks.objectives.causal import next_token_logits
@@ -69,7 +69,7 @@ def whole(one_thread: None, member: Member, corpus: Path, tmp_path_factory: pyte
     return output
 
 
-def last_logits(model: Model, input_ids: torch.Tensor) -> torch.Tensor:
+def last_logits(model: LoadedModel, input_ids: torch.Tensor) -> torch.Tensor:
     """Return the logits (V,) of the last position, or of the token after it; of ELECTRA, those of all tokens (T,)."""
     batch = Batch(
         input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([input_ids.shape[1]])
@@ -83,7 +83,7 @@ def last_logits(model: Model, input_ids: torch.Tensor) -> torch.Tensor:
         return model.mlm_head(encoded.to_padded()[0, -1:], model.encoder.token_embeddings.weight)[0]
 
 
-def rtd_head(model: Model) -> RtdHead:
+def rtd_head(model: LoadedModel) -> RtdHead:
     head = RtdHead(model.encoder.config.hidden_size, "gelu")
     assert not load_into(head, read_folder(model.folder).tensors, family_of("electra").heads["rtd"]).missing_keys
     return head

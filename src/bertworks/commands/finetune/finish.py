@@ -13,13 +13,13 @@ from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.verdict import verdict_of
 from bertworks.commands.run_info import now
 from bertworks.disk import sha256, write_json
+from bertworks.display.explanations import explanation_html
 from bertworks.inference.attribution import explain
 from bertworks.inference.finetuned import save_finetuned
 from bertworks.inference.predictor import Predictor
 from bertworks.models.provenance import display_name, folders_of, hashes_of
 from bertworks.parallel.machine import machine_info
 from bertworks.records import ScoreRecord
-from bertworks.reports.explanation import explanation_html
 from bertworks.reports.finetune import FinetuneContents, WindowCoverage, write_finetune_report
 from bertworks.settings import to_toml
 from bertworks.tasks.baselines import BaselineScores, score_baselines

@@ -15,6 +15,7 @@ from typing import Any
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.errors import SettingsError
 from bertworks.settings import from_table, recipe_table, to_toml, write_recipe
+from bertworks.tasks.memory import EXAMPLES
 
 
 def write_run_recipe(folder: Path, task: str, recipe: FinetuneRecipe) -> None:
@@ -26,7 +27,7 @@ def write_run_recipe(folder: Path, task: str, recipe: FinetuneRecipe) -> None:
         previous_recipe = replace(from_table(FinetuneRecipe, previous, str(path)), baselines=recipe.baselines)
         if is_same_task and previous_recipe == recipe:
             text = path.read_text(encoding="utf-8")
-    write_recipe(folder, text, ("restart-*", ".*"))
+    write_recipe(folder, text, ("restart-*", ".*", EXAMPLES))
 
 
 def run_table(folder: Path) -> dict[str, Any]:

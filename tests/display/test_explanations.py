@@ -5,8 +5,9 @@ import re
 
 import numpy as np
 
+from bertworks.display.explanations import explanation_html
 from bertworks.inference.explanation import Explanation, TextAttribution
-from bertworks.reports.explanation import explanation_html, explanation_page
+from bertworks.reports.explanation import explanation_page
 
 TEXT = TextAttribution(
     title="text",
