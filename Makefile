@@ -10,7 +10,7 @@ SCALE ?= 1
 SEED ?= 1
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check soak bench audit lock release clean
+.PHONY: demo test check docs soak bench audit lock release clean
 
 demo: $(VENV)/.core
 	rm -rf demo
@@ -32,6 +32,11 @@ check: $(VENV)/.full
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site in build/site, searchable without a network: docs/, the tutorials, and the reference from the package itself.
+# A broken link, an undocumented public name or anything loaded from another host is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python release/docs_site.py build/site
 
 # Writes docs/reliability.md, also if a campaign fails. SCALE=0.02 runs a fiftieth of each campaign.
 soak: $(VENV)/.full
@@ -70,6 +75,10 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.full: $(VENV)/.core
 	$(INSTALL) --editable '.[test,check]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(INSTALL) --editable '.[docs]'
 	touch $@
 
 $(VENV)/.peers: $(VENV)/.core
