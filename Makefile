@@ -58,10 +58,10 @@ audit: $(VENV)/.core
 lock: $(VENV)/.core
 	$(BIN)/python release/lock.py dist/requirements.lock
 
-# The wheel, the locked requirements and the software bill of materials (CycloneDX) in dist/.
+# The wheel and the sdist (built twice: the same bytes), the locked requirements and the software bill of materials (CycloneDX) in dist/.
 release: lock
 	$(INSTALL) --editable '.[release]'
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python release/build_packages.py dist
 	$(BIN)/python release/sbom.py dist/requirements.lock dist/bertworks.cdx.json
 
 clean:
