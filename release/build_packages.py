@@ -50,9 +50,7 @@ def build(output: Path, timestamp: int) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as copy:  # a build leaves files that the next one would read
         for name in ("src", "pyproject.toml", "README.md", "LICENSE"):
             if (ROOT / name).is_dir():
-                shutil.copytree(
-                    ROOT / name, Path(copy) / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-                )
+                shutil.copytree(ROOT / name, Path(copy) / name, ignore=ignored)
             else:
                 shutil.copy(ROOT / name, copy)
         command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), copy]
