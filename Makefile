@@ -10,7 +10,7 @@ SCALE ?= 1
 SEED ?= 1
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check docs docs-test soak bench audit lock release clean
+.PHONY: demo test check docs docs-test tutorials soak bench audit lock release clean
 
 demo: $(VENV)/.core
 	rm -rf demo
@@ -37,6 +37,11 @@ check: $(VENV)/.full
 # A broken link, an undocumented public name or anything loaded from another host is an error.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python release/docs_site.py build/site
+
+# Executes the notebooks of docs/tutorials and writes their outputs into them; two minutes, no network.
+tutorials: $(VENV)/.docs
+	$(INSTALL) --editable '.[docs,onnx]'
+	PYTHONWARNINGS=ignore $(BIN)/python release/run_notebooks.py docs/tutorials
 
 # Runs every code block of docs/ that is not marked as needing data, hardware, a server and so on, and counts both.
 docs-test: $(VENV)/.full
