@@ -10,7 +10,7 @@ SCALE ?= 1
 SEED ?= 1
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check soak bench audit lock release clean
+.PHONY: demo test check docs docs-test tutorials soak bench audit lock release clean
 
 demo: $(VENV)/.core
 	rm -rf demo
@@ -33,6 +33,20 @@ check: $(VENV)/.full
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site in build/site, searchable without a network: docs/, the tutorials, and the reference from the package itself.
+# A broken link, an undocumented public name or anything loaded from another host is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python release/docs_site.py build/site
+
+# Executes the notebooks of docs/tutorials and writes their outputs into them; two minutes, no network.
+tutorials: $(VENV)/.docs
+	$(INSTALL) --editable '.[docs,onnx]'
+	PYTHONWARNINGS=ignore $(BIN)/python release/run_notebooks.py docs/tutorials
+
+# Runs every code block of docs/ that is not marked as needing data, hardware, a server and so on, and counts both.
+docs-test: $(VENV)/.full
+	$(BIN)/python -m pytest -m docs tests/test_doc_blocks.py -rP
+
 # Writes docs/reliability.md, also if a campaign fails. SCALE=0.02 runs a fiftieth of each campaign.
 soak: $(VENV)/.full
 	rm -rf build/soak
@@ -53,10 +67,10 @@ audit: $(VENV)/.core
 lock: $(VENV)/.core
 	$(BIN)/python release/lock.py dist/requirements.lock
 
-# The wheel, the locked requirements and the software bill of materials (CycloneDX) in dist/.
+# The wheel and the sdist (built twice: the same bytes), the locked requirements and the software bill of materials (CycloneDX) in dist/.
 release: lock
 	$(INSTALL) --editable '.[release]'
-	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python release/build_packages.py dist
 	$(BIN)/python release/sbom.py dist/requirements.lock dist/bertworks.cdx.json
 
 clean:
@@ -70,6 +84,10 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.full: $(VENV)/.core
 	$(INSTALL) --editable '.[test,check]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(INSTALL) --editable '.[docs]'
 	touch $@
 
 $(VENV)/.peers: $(VENV)/.core

@@ -41,4 +41,5 @@ class Document:
 
     @property
     def text(self) -> str:
+        """The clean document."""
         return "".join(self.sentences)

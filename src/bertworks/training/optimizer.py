@@ -22,10 +22,15 @@ OPTIMIZERS = ("adam", "muon")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamSettings:
-    """The paper's Adam. Google's BERT code has no `bias_correction`; `clip` is the maximal gradient norm.
+    """The paper's Adam; Google's BERT code has no `bias_correction`.
 
-    name      adam; or muon: Muon for the weight matrices of layers, Adam for all else
-    momentum  of Muon
+    name             adam; or muon: Muon for the weight matrices of layers, Adam for all else
+    beta1, beta2     decay of the averages of the gradient and of its square
+    eps              added to the root of the second average
+    weight_decay     decoupled from the gradient; biases and normalization layers have none
+    clip             maximal norm of the gradient
+    bias_correction  divide the averages by what they lack in the first steps
+    momentum         of Muon
     """
 
     name: str = "adam"

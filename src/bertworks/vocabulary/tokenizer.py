@@ -69,6 +69,7 @@ class Encoding:
 
     @property
     def position_ids(self) -> tuple[int, ...]:
+        """The index of each token in the sequence."""
         return tuple(range(len(self)))
 
     @property
@@ -77,6 +78,7 @@ class Encoding:
         return (1,) * len(self)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return tokens, ids, positions, token types, attention mask and offsets by their names in transformers."""
         names = ("tokens", "input_ids", "position_ids", "token_type_ids", "attention_mask", "offsets")
         return {name: getattr(self, name) for name in names}
 
@@ -196,6 +198,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
+        """The number of tokens, special and added ones included."""
         return len(self.tokens)
 
     @property

@@ -40,7 +40,9 @@ MAX_UNIGRAM_WORDS = 1_000_000
 class VocabularySettings:
     """How to train a vocabulary.
 
+    kind             the algorithm: wordpiece, bpe, byte-bpe, unigram, words or jieba-words
     vocab_size       of all tokens, including special tokens and unused entries
+    cased            keep upper case and accents
     min_count        rarer characters, words and merges get no token
     num_unused       unused entries [unused0], [unused1], …, which `extend` fills first (wordpiece only)
     num_characters   limit of single-character tokens; None: all that are frequent enough and fit in `vocab_size`

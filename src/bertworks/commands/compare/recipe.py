@@ -47,6 +47,8 @@ class TaskRecipe:
 
     task       classify, regress, choose, tag or answer with your own files; or a published dataset such as glue/MRPC
     name       its name in the table; by default the dataset or the task
+    train      labelled file to train on, unless the task is a published dataset
+    dev        labelled file to score on
     columns    column names by role (text, pair, label), where they differ from the usual ones
     finetune   keys of the fine-tuning recipe for this task
     """
@@ -67,6 +69,7 @@ class TaskRecipe:
 class MemberRecipe:
     """A model that takes part.
 
+    name          its name in the table
     recipe        a pretraining recipe: a .toml file, or the name of a built-in one
     base_member   instead of a recipe, the member whose pretrained model is used: only the fine-tuning differs
     vocabulary    one of the corpus, by its path or hash; if the comparison starts from texts, the kind to train
@@ -95,8 +98,9 @@ class MemberRecipe:
 class CompareRecipe:
     """Members that are pretrained on one corpus with one budget and scored on the same tasks.
 
-    corpus              a prepared corpus, and `corpus_vocabulary` one of its vocabularies if it has several; or
-    texts               text sources: a vocabulary is trained and a corpus prepared from them first
+    corpus              a prepared corpus
+    corpus_vocabulary   one of the vocabularies of the corpus, if it has several: its path or hash
+    texts               instead of a corpus, text sources: a vocabulary is trained and a corpus prepared from them first
     vocabulary          settings of the vocabulary that is trained on texts
     sets                the folder of the published datasets among the tasks
     budget              of each pretraining run: "800 steps", "2M tokens", "5e12 flops" or a duration; "": the recipe's

@@ -35,6 +35,7 @@ class FinetuneRecipe:
     warmup_ratio          fraction of the steps over which the learning rate rises
     warmup_steps          the number of these steps instead; 0: by warmup_ratio
     schedule              linear: linear decay to zero; slanted-triangular: ULMFiT's; inverse-sqrt: the Transformer's
+    seed                  of the head's initialization, the order of examples and dropout
     max_length, overlap   of windows over long texts; 0 and -1: the defaults of task and model
     truncate              truncate long texts instead of sliding a window, and count the lost tokens
     pair_order            given: segments A, B as they are; both: also B, A, for symmetric pairs (GPT's paper); only for
@@ -47,6 +48,7 @@ class FinetuneRecipe:
     patience              stop after this many evaluations without improvement; 0: never (the best is kept)
     target_metric         stop when dev reaches it, e.g. accuracy=0.9
     max_restarts          how often a run that collapsed to one class is restarted with other settings
+    precision             compute dtype: auto is bf16 where the device multiplies it in hardware; the weights are fp32
     activation_checkpointing
                           recompute activations in the backward pass: less memory, more time
     feature_layers        a feature strategy such as concat-last-four: the encoder is frozen, these layers are computed

@@ -26,6 +26,11 @@ OUTPUT_BIAS_INITS = ("zero", "unigram")
 class ModelRecipe:
     """A model family and size; the other keys are those of transformers' config.json and override the size's values.
 
+    size              tiny, mini, small, medium, base or large: the values of the keys that are left out
+    num_hidden_layers, hidden_size, num_attention_heads, intermediate_size
+                      instead of the size's values
+    max_position_embeddings
+                      the largest max_length of the model
     family            a model_type of transformers, such as bert, roberta, albert or electra; elmo or awd-lstm
     hidden_act        None: the activation function of the family
     hidden_dropout_prob  also of attention weights
@@ -95,6 +100,9 @@ class ModelRecipe:
 class PhaseRecipe:
     """A part of the run at one sequence length: `steps` steps, or `budget_ratio` of the recipe's time budget.
 
+    max_length      tokens of an example, special tokens included
+    steps           of the optimizer, if the recipe has no time budget
+    budget_ratio    fraction of the time budget
     mask_prob       of the training examples of this phase; None: that of the recipe, as for the next two
     batch_size      examples per step over all processes
     learning_rate   the peak, which the schedule's factor multiplies in this phase
@@ -140,17 +148,29 @@ class Phase:
 class PretrainRecipe:
     """A pretraining run.
 
-    batch_size         examples per step over all processes; micro_batch_size 0: as large as memory allows
-    learning_rate      the peak, reached after `warmup_steps`, or `warmup_ratio` of a time budget
+    objective          what is predicted: mlm-nsp, mlm-sop, mlm, causal, causal-stream, permutation, permutation-stream,
+                       bilm or rtd
+    batch_size         examples per step over all processes
+    micro_batch_size   examples computed at once, whose gradients accumulate; 0: as many as memory allows
+    learning_rate      the peak, reached after the warmup
+    warmup_steps       steps over which the learning rate rises to the peak
+    warmup_ratio       fraction of a time budget over which it rises, instead of warmup_steps
     phases             consecutive parts of the run; each may have its own mask_prob, batch_size and learning_rate
     schedule           how the learning rate decays after the warmup; "wsd" (warmup, stable, decay) stays at the peak,
                        then decays linearly to zero over the last `decay_ratio` of the run
+    decay_ratio        of "wsd": fraction of the run over which the learning rate decays
     ema_decay          decay of an exponential moving average of the weights, which evaluations and the written model
                        use; 0: none
     num_fresh_epochs   examples and masks repeat after so many epochs; 0: never (dynamic masking)
     budget             a time limit such as "30m"; empty: the phases count steps
+    seed               of initialization, sampling, masking and dropout
+    save_steps         steps between checkpoints
+    eval_steps         steps between evaluations on the held-out split
+    num_eval_examples  held-out examples of an evaluation; the same ones with the same masks every time
     precision          compute dtype: auto is bf16 where the device multiplies it in hardware; the weights are fp32
     compile            compile each layer with torch.compile
+    activation_checkpointing
+                       recompute activations in the backward pass: less memory, more time
     layerwise          learning rates by layer depth, for a model that continues pretraining
     """
 

@@ -1,0 +1,41 @@
+"""Notebooks as pages: an executed .ipynb file in, Markdown with its code and outputs out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def notebook_page(path: Path) -> str:
+    """Return the cells of a notebook in order; an output follows its code."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    parts = [part for cell in notebook["cells"] for part in _cell_parts(cell)]
+    return "\n\n".join(part for part in parts if part.strip()) + "\n"
+
+
+def _cell_parts(cell: dict[str, Any]) -> Iterator[str]:
+    source = _text(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield _fenced("python", source)
+    for output in cell["outputs"]:
+        data = output.get("data", {})
+        if output["output_type"] == "stream":
+            yield _fenced("text", _text(output["text"]))
+        elif "text/html" in data:
+            yield f"<div>{_text(data['text/html'])}</div>"
+        elif "image/png" in data:
+            yield f"![output](data:image/png;base64,{_text(data['image/png']).strip()})"
+        elif "text/plain" in data:
+            yield _fenced("text", _text(data["text/plain"]))
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def _text(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else "".join(value)

@@ -1,0 +1,37 @@
+"""The site: links stay inside it, and no page loads anything from another host."""
+
+from pathlib import Path
+
+from docs_site import ROOT, decisions_page, foreign_resources, site_links
+
+
+def test_links_to_files_outside_the_site_become_text(tmp_path: Path):
+    text = "[code](../tests/test_x.py), [license](LICENSE), [page](page.md#a), [web](https://example.org/x)"
+    assert site_links(text, tmp_path, tmp_path) == "code, license, [page](page.md#a), [web](https://example.org/x)"
+
+
+def test_links_to_root_pages_lead_to_their_copies(tmp_path: Path):
+    assert site_links("[c](../CONTRIBUTING.md)", tmp_path, tmp_path) == "[c](contributing.md)"
+    assert site_links("[c](../CHANGELOG.md)", tmp_path / "family", tmp_path) == "[c](../changelog.md)"
+
+
+def test_every_decision_is_listed_by_its_title():
+    folder = ROOT / "docs" / "decisions"
+    page = decisions_page(folder)
+    assert page.count("\n- [") == len(list(folder.glob("*.md")))
+    assert "](01-own-wordpiece.md)" in page
+
+
+def test_resources_of_other_hosts_are_found_and_links_are_not(tmp_path: Path):
+    (tmp_path / "page.html").write_text(
+        '<a href="https://example.org">link</a><script src="assets/a.js"></script><img src="//cdn.example.org/b.png">'
+        '<link rel="canonical" href="https://example.org/"><link href="https://fonts.example.org/c" rel="stylesheet">'
+    )
+    (tmp_path / "style.css").write_text(
+        "a { background: url(data:image/png;base64,AA) } @import 'http://example.org/d';"
+    )
+    assert foreign_resources(tmp_path) == [
+        "page.html: //cdn.example.org/b.png",
+        "page.html: https://fonts.example.org/c",
+        "style.css: http://example.org/d",
+    ]

@@ -1,0 +1,26 @@
+"""Notebooks as pages: text, code and outputs in their order."""
+
+import json
+from pathlib import Path
+
+from notebook_pages import notebook_page
+
+
+def test_a_page_has_the_cells_with_their_outputs(tmp_path: Path):
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "Words."]},
+        {
+            "cell_type": "code",
+            "source": "print(1)",
+            "outputs": [
+                {"output_type": "stream", "text": ["1\n"]},
+                {"output_type": "execute_result", "data": {"text/html": "<b>2</b>", "text/plain": "2"}},
+                {"output_type": "execute_result", "data": {"text/plain": ["3"]}},
+            ],
+        },
+    ]
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    assert notebook_page(path) == (
+        "# Title\nWords.\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n<div><b>2</b></div>\n\n```text\n3\n```\n"
+    )
