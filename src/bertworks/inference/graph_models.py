@@ -18,7 +18,7 @@ from bertworks.engines.processor import check_processor
 from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.finetuned import is_finetuned, read_task, task_window_rule
 from bertworks.inference.predictor import Predictor
-from bertworks.models.folder import ModelFolder
+from bertworks.models.folder import ModelFolder, with_special_token_rows
 from bertworks.models.metadata import read_config, read_metadata
 from bertworks.models.next_sentence import as_classifier_config
 from bertworks.objectives.heads import MlmHead
@@ -74,7 +74,8 @@ def read_exported_folder(path: Path) -> ModelFolder:
         family.config_from_dict(config)
     except SettingsError as error:
         raise FolderError(f"{path / 'config.json'}: {error}") from None
-    return ModelFolder(path, as_classifier_config(config, family), metadata, {})
+    folder = ModelFolder(path, as_classifier_config(config, family), metadata, {})
+    return with_special_token_rows(folder) if family.can_lack_special_tokens else folder
 
 
 def load_graph_parts(

@@ -218,12 +218,10 @@ def load(
     path = fetch(str(name), revision)
     engine, is_exported = choose_engine(path, engine)
     if is_exported:
-        folder = read_exported_folder(path)  # first: a damaged graph is never opened
+        folder = _with_trained_template(read_exported_folder(path))  # first: a damaged graph is never opened
         folder = replace(folder, split_special_tokens=split_special_tokens)
         return _load_with_runtime(RUNTIMES[engine].open(path), folder, LoadReport((), (), ()))
-    folder = replace(read_folder(path), split_special_tokens=split_special_tokens)
-    if folder.has_untrained_specials and is_finetuned(folder):  # by transformers: its head was trained without them
-        folder = replace(folder, template=PLAIN)
+    folder = replace(_with_trained_template(read_folder(path)), split_special_tokens=split_special_tokens)
     if engine == TORCH:
         return _load_in_torch(folder, resolve_precision(precision or AUTO))
     model = _load_in_torch(folder, "fp32")
@@ -231,6 +229,11 @@ def load(
     return _load_with_runtime(
         RUNTIMES[engine].from_encoder(model.encoder, head, model.has_pooler), folder, model.report
     )
+
+
+def _with_trained_template(folder: ModelFolder) -> ModelFolder:
+    """Return the folder without a layout of special tokens if its head was trained, by transformers, without them."""
+    return replace(folder, template=PLAIN) if folder.has_untrained_specials and is_finetuned(folder) else folder
 
 
 def _load_with_runtime(runtime: Runtime, folder: ModelFolder, report: LoadReport) -> Model:
