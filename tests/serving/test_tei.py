@@ -78,7 +78,14 @@ def test_dimensions_and_prompts_are_those_of_the_folder(matryoshka_client, folde
     expected = model.encode(["who is john"])[0][:8]
     np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-5)
     (vector,) = matryoshka_client("POST", "/embed", {"inputs": "john"}).json()
-    np.testing.assert_allclose(vector, model.encode(["it is john"])[0], atol=1e-5)
+    whole = model.encode(["it is john"])[0]
+    np.testing.assert_allclose(vector, whole[:8] / np.linalg.norm(whole[:8]), atol=1e-5)  # the folder's truncate_dim
+    (vector,) = matryoshka_client("POST", "/embed", {"inputs": "john", "dimensions": 24}).json()
+    np.testing.assert_allclose(vector, whole, atol=1e-5)
+    body = {"model": "matryoshka", "input": "john"}
+    for dimensions, size in ((None, 8), (24, 24)):
+        answer = matryoshka_client("POST", "/v1/embeddings", {**body, "dimensions": dimensions}).json()
+        np.testing.assert_allclose(answer["data"][0]["embedding"], whole[:size], atol=1e-5)
     assert error_of(matryoshka_client("POST", "/embed", {"inputs": "a", "dimensions": 9})) == (422, "Validation")
     response = matryoshka_client("POST", "/embed", {"inputs": "a", "prompt_name": "passage"})
     assert error_of(response) == (413, "Validation")

@@ -83,6 +83,7 @@ class TeiEndpoints:
         served, inputs = self._embedding_model(request), body.batch()
         num_characters = self._check(inputs)
         pooling = _with_prompt(served, body.prompt_name, inputs)
+        pooling = pooling if body.dimensions is None else pooling.untruncated()
         vectors = await self._embed(served, inputs, pooling, body, num_characters)
         try:
             vectors = truncate_vectors(vectors, body.dimensions, served.dimensions, normalize=False)
