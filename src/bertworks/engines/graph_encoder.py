@@ -168,7 +168,7 @@ class GraphEncoder(Encoder):
             else torch.empty(0, self.config.hidden_size)
         )
         pooled = torch.cat([part for _, part in results if part is not None]) if self.graph_outputs.pooled else None
-        hidden_states = LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name)
+        hidden_states = LastLayerOnly.from_last(last, self.config.depth, self.runtime.name)
         return Encoded(hidden_states=hidden_states, pooled=pooled, layout=layout)
 
     def compute_outputs(

@@ -97,7 +97,7 @@ class AttentionQuery:
 @torch.inference_mode()
 def attention(encoder: Encoder, encoding: TruncatedEncoding, pad: int, query: AttentionQuery) -> dict[str, Any]:
     """Return the largest attention weights, each as [layer, head, query position, key position, weight]."""
-    num_layers, num_heads = encoder.config.num_hidden_layers, encoder.config.layer_config.num_attention_heads
+    num_layers, num_heads = encoder.config.depth, encoder.config.layer_config.num_attention_heads
     query.check(num_layers, num_heads)
     batch = collate_sequences([encoding], pad).to(encoder.device)
     heads = slice(None) if query.head is None else slice(query.head, query.head + 1)
