@@ -50,16 +50,15 @@ def sections(folder: Path) -> dict[str, Section]:
         for name in compatibility_sentences.SENTENCE_MODELS
     }
     sentences["`CrossEncoder`"] = lambda path: compatibility_sentences.measure_reranker(base, path)
+    tokenizers: dict[str, Callable[[Path], Row]] = {
+        name: lambda path, name=name: compatibility_tokenizers.measure_tokenizer_files(name, path)  # type: ignore[misc]
+        for name in compatibility_tokenizers.TOKENIZER_FILES
+    }
+    tokenizers["`sentencepiece.bpe.model`, BPE"] = compatibility_tokenizers.measure_sentencepiece_bpe
     return {
         "models": Section(compatibility_models.HEADER, model_rows(compatibility_models.model_types())),
         "sentences": Section(compatibility_sentences.HEADER, sentences),
-        "tokenizers": Section(
-            compatibility_tokenizers.HEADER,
-            {
-                name: lambda path, name=name: compatibility_tokenizers.measure_tokenizer_files(name, path)  # type: ignore[misc]
-                for name in compatibility_tokenizers.TOKENIZER_FILES
-            },
-        ),
+        "tokenizers": Section(compatibility_tokenizers.HEADER, tokenizers),
     }
 
 

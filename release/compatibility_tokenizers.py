@@ -7,6 +7,7 @@ of texts and pairs are compared with those of transformers, and so are those of 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ from compatibility_cells import Cell, Row, measure
 from compatibility_vocabularies import PAIRS, TEXTS, make_tokenizer, pieces_of
 
 HEADER = ("files", "tokenizer of transformers", "texts", "pairs", "saved here, loaded by transformers")
+# What SentencePiece itself wrote; it is not needed here.
+RECORDED = Path(__file__).parents[1] / "tests" / "vocabulary" / "fixtures" / "sentencepiece"
 MARKED = ("the <e1> quick </e1> fox", "<e1>the film</e1> was <e1> good", "The<e1>dog")
 WITH_SPECIALS = ("the film [SEP] was good", "[CLS] the [MASK] film.", "[UNK]")
 # The special tokens at the beginning of a SentencePiece file.
@@ -125,6 +128,23 @@ TOKENIZER_FILES: dict[str, TokenizerFiles] = {
         class_name="BertTokenizer", write=_save_json, texts=WITH_SPECIALS, settings={"split_special_tokens": True}
     ),
 }
+
+
+def measure_sentencepiece_bpe(folder: Path) -> Row:
+    """Return the row of SentencePiece files of type BPE: the pieces of texts against those that SentencePiece wrote."""
+    recorded = json.loads((RECORDED / "pieces.json").read_text(encoding="utf-8"))
+
+    def pieces(name: str) -> Iterator[str]:
+        path = folder / name
+        path.mkdir()
+        shutil.copy(RECORDED / f"{name}.model", path / "sentencepiece.bpe.model")
+        ours = Tokenizer.load(path)
+        pairs = zip(recorded["texts"], recorded[name], strict=True)
+        different = [t for t, theirs in pairs if [ours.tokens[i] for i in ours.tokenize(t).input_ids] != theirs]
+        yield _count(different, len(recorded["texts"]))
+
+    cells = (measure(lambda: [*pieces("bpe"), "with bytes", *pieces("bpe-bytes")]), Cell("–"), Cell("–"))
+    return Row("`sentencepiece.bpe.model`, BPE", (Cell("SentencePiece 0.2, recorded"), *cells))
 
 
 def measure_tokenizer_files(name: str, folder: Path) -> Row:

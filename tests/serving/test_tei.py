@@ -238,3 +238,35 @@ def test_the_reference_shows_the_routes_with_their_parameter(client):
         assert f"<code>{path}</code>" in page
     assert "<td><code>model</code></td><td>query</td>" in page
     assert "<p>list of list of number</p>" in page
+
+
+def test_answers_have_teis_headers_of_what_was_computed(client):
+    bodies = {
+        "/embed": {"inputs": ["a cat", "我"]},
+        "/embed_all": {"inputs": ["a cat", "我"]},
+        "/predict": {"inputs": "a cat"},
+        "/rerank": {"query": "a", "texts": ["cat", "我"]},
+        "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["cat"]}},
+    }
+    characters = {"/embed": 6, "/embed_all": 6, "/predict": 5, "/rerank": 6, "/similarity": 4}
+    tokens = {"/embed": 7, "/embed_all": 7, "/predict": 4, "/rerank": 10, "/similarity": 6}
+    for path, body in bodies.items():
+        headers = client("POST", path, body).headers
+        assert headers["x-compute-type"] == "cpu"
+        assert int(headers["x-compute-characters"]) == characters[path], path
+        assert int(headers["x-compute-tokens"]) == tokens[path], path
+        parts = [int(headers[f"x-{name}-time"]) for name in ("tokenization", "queue", "inference")]
+        assert 0 <= sum(parts) <= int(headers["x-total-time"]) == int(headers["x-compute-time"])
+    assert "x-compute-time" not in client("POST", "/tokenize", {"inputs": "a"}).headers
+
+
+def test_a_single_value_has_the_label_of_the_folder(make_client, folders, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(folders["regress"], folder)
+    (folder / "bertworks.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    (folder / "config.json").write_text(json.dumps({**config, **labels}))
+    client = make_client(models=(f"model={folder}",))
+    assert [one["label"] for one in client("POST", "/predict", {"inputs": "a"}).json()] == ["LABEL_0"]
+    assert client("GET", "/info").json()["model_type"] == {"reranker": labels}

@@ -42,7 +42,7 @@ class ModelInit:
     tokenizer: Tokenizer
     base_model: ResizedModel | None = None
     digest: str = ""
-    sentence_files: Mapping[str, bytes] = field(default_factory=dict)
+    sentence_files: Mapping[str, bytes] = field(default_factory=dict, kw_only=True)
 
 
 def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model: str | None) -> ModelInit:
@@ -61,7 +61,8 @@ def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model:
             f"{config.max_length} positions; lower max_length of the phase"
         )
     check_objective(config.model_type, recipe.objective)
-    return ModelInit(config, tokenizer, resized, _digest(resized.tensors), read_sentence_files(folder.path))
+    sentence_files = read_sentence_files(folder.path)
+    return ModelInit(config, tokenizer, resized, _digest(resized.tensors), sentence_files=sentence_files)
 
 
 def new_model_folder(model: ModelRecipe | None, vocabulary: Path | None) -> ModelFolder:
