@@ -10,7 +10,7 @@ SCALE ?= 1
 SEED ?= 1
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check docs docs-test tutorials soak bench audit lock release clean
+.PHONY: demo test check docs docs-test tutorials soak bench compatibility audit lock release clean
 
 demo: $(VENV)/.core
 	rm -rf demo
@@ -57,6 +57,10 @@ soak: $(VENV)/.full
 # ONLY=inference,serving renews the rows of these two.
 bench: $(VENV)/.peers
 	$(BIN)/python benchmarks/bench.py $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only $(ONLY))
+
+# Writes docs/compatibility.md, also if a cell fails: models of transformers and sentence-transformers, built and compared.
+compatibility: $(VENV)/.full
+	$(BIN)/python release/compatibility.py
 
 # Known vulnerabilities of the versions in constraints.txt. Needs a network; says so without one.
 audit: $(VENV)/.core

@@ -1,5 +1,6 @@
 """Recipes: reading TOML, base recipes, overrides, suggestions for unknown names, and writing TOML."""
 
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.settings import (
+    Condition,
     apply_overrides,
     convert_value,
     from_table,
@@ -321,3 +323,14 @@ def test_a_value_of_another_type_is_shown_shortened():
     with pytest.raises(SettingsError) as error:
         convert_value(int, "x" * 10_000, "recipe.toml, seed")
     assert len(str(error.value)) < 150
+
+
+def test_an_annotated_type_has_a_condition():
+    even = typing.Annotated[int, Condition("an even number", lambda value: value % 2 == 0)]
+    assert convert_value(even, 4, "x") == 4
+    assert convert_value(tuple[even, ...], [2, 4], "x") == (2, 4)
+    for value in (3, 2.0, True, "4"):
+        with pytest.raises(SettingsError, match=f"^x: expected an even number, got {value!r}$"):
+            convert_value(even, value, "x")
+    with pytest.raises(SettingsError, match=r"^x\[1\]: expected an even number, got 5$"):
+        convert_value(tuple[even, ...], [2, 5], "x")

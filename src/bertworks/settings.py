@@ -8,8 +8,8 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -191,12 +191,23 @@ def _has_default(field: Field[Any]) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a value must be beside its type, in words, and whether it is: Annotated[int, Condition("even", …)]."""
+
+    description: str
+    is_met: Callable[[Any], bool]
+
+
 def convert_value(kind: Any, value: Any, location: str) -> Any:
     """Convert a TOML or JSON value to the type `kind`: integers also to floats, lists to tuples, strings to paths.
 
-    A value of another type raises a SettingsError that begins with `location`.
+    A value of another type, or that does not meet the Condition of an Annotated type, raises a SettingsError that
+    begins with `location`.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return _convert_annotated(*arguments, value, location)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(arguments, value, location)
     if origin is dict or (is_dataclass(kind) and isinstance(kind, type)):
@@ -222,6 +233,17 @@ def convert_value(kind: Any, value: Any, location: str) -> Any:
     if isinstance(value, float) and math.isnan(value):  # it would pass every comparison with a limit
         raise SettingsError(f"{location}: nan is not a number; give one")
     return value
+
+
+def _convert_annotated(kind: Any, condition: Condition, value: Any, location: str) -> Any:
+    message = f"{location}: expected {condition.description}, got {show_value(value)}"
+    try:
+        converted = convert_value(kind, value, location)
+    except SettingsError:
+        raise SettingsError(message) from None
+    if not condition.is_met(converted):
+        raise SettingsError(message)
+    return converted
 
 
 def _convert_union(kinds: tuple[Any, ...], value: Any, location: str) -> Any:

@@ -4,14 +4,20 @@ import random
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from command_line import RunCommand, exit_code
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
+from bertworks.embeddings.pooling import read_pooling
+from bertworks.inference.model import load
 from bertworks.models.folder import read_folder
 
 WORDS = "river stone cloud garden window letter winter bread silver morning road engine".split()
+TEXTS = ["river stone", "a long letter of winter morning and silver bread by the engine in the garden"]
 DOMAIN = "cardiogram cardio cars".split()  # three, two and two pieces
 # The id of the free slot is 5, that of the last piece 23.
 TOKENS = [
@@ -100,6 +106,22 @@ def test_a_model_is_adapted_to_a_domain_and_loads_in_transformers(bertworks: Run
     assert set(DOMAIN) <= set(tokenizer.get_vocab())
     before = read_folder(folder / "general" / "model").tensors
     assert not torch.equal(read_folder(folder / "run" / "model").tensors[TABLE][: len(TOKENS)], before[TABLE])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_sentence_transformers_model_stays_one(bertworks: RunCommand, folder: Path):
+    modules = [Transformer("general/model", max_seq_length=12), Pooling(16, pooling_mode="cls"), Normalize()]
+    peer = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "the "}, default_prompt_name="query")
+    peer.save("sentences")
+    arguments = ["--data", "general-corpus", "--output", "adapted", "--recipe", "short.toml", "--precision", "fp32"]
+    assert bertworks("adapt", "sentences", *arguments).returncode == 0
+    pooling = read_pooling(folder / "adapted" / "model")
+    assert pooling == read_pooling(folder / "sentences")
+    assert (pooling.kinds, pooling.normalize, pooling.prompt, pooling.max_length) == (("first",), True, "the ", 12)
+    adapted = SentenceTransformer("adapted/model", device="cpu").encode(TEXTS)
+    ours = load("adapted/model", precision="fp32").encode(TEXTS, truncate=True)
+    np.testing.assert_allclose(ours, adapted, atol=1e-5)
+    assert np.abs(adapted - peer.encode(TEXTS)).max() > 1e-5
 
 
 @pytest.mark.usefixtures("one_thread")

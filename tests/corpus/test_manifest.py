@@ -45,32 +45,32 @@ def test_the_manifests_of_a_corpus_are_valid(prepared: Path):
 SHA256 = "0" * 64
 INVALID: dict[str, tuple[Callable[[Table], Any], str]] = {
     "a missing list": (lambda table: table.pop("shards"), "'shards' is missing"),
-    "no list": (lambda table: table.update(shards={}), r"'shards' should be a list of objects, but is \{\}"),
-    "no objects": (lambda table: table.update(shards=[3]), r"'shards' should be a list of objects, but is \[3\]"),
+    "no list": (lambda table: table.update(shards={}), r"'shards': expected a list, got \{\}"),
+    "no objects": (lambda table: table.update(shards=[3]), r"'shards'\[0\]: expected a table, got 3"),
     "a negative count": (
         lambda table: table.update(documents=-1),
-        "'documents' should be an integer of at least 0, but is -1",
+        "'documents': expected an integer of at least 0, got -1",
     ),
-    "a fraction": (lambda table: table.update(documents=1.5), "'documents' should be an integer"),
-    "a truth value": (lambda table: table.update(documents=True), "'documents' should be an integer"),
+    "a fraction": (lambda table: table.update(documents=1.5), "'documents': expected an integer"),
+    "a truth value": (lambda table: table.update(documents=True), "'documents': expected an integer"),
     "a count too high": (lambda table: table.update(documents=41), "'documents' is 41, but the shards have 40"),
-    "a key outside": (lambda table: table.update(tokens=["../../etc"]), "'tokens' should be a list of names such as"),
+    "a key outside": (lambda table: table.update(tokens=["../../etc"]), r"'tokens'\[0\]: expected a name such as"),
     "a path outside": (
         lambda table: table["shards"][0].update(file="text/../../secret.jsonl"),
-        "a shard: 'file' should be a file of the folder text, but is 'text/../../secret.jsonl'",
+        "a shard: 'file': expected a file of the folder text, got 'text/../../secret.jsonl'",
     ),
     "an absolute path": (lambda table: table["shards"][0].update(file="/etc/passwd"), "a file of the folder text"),
-    "no hash": (lambda table: table["shards"][0].update(sha256="abc"), "should be 64 hexadecimal digits, but is 'abc'"),
+    "no hash": (lambda table: table["shards"][0].update(sha256="abc"), "expected 64 hexadecimal digits, got 'abc'"),
     "an unlisted source": (lambda table: table["shards"][0].update(source=7), "is of source 7, which is not listed"),
     "a weight of zero": (
         lambda table: table["sources"][0].update(weight=0),
-        "source 0: 'weight' should be a number above 0, but is 0",
+        "source 0: 'weight': expected a number above 0, got 0",
     ),
     "a shard twice": (
         lambda table: table["shards"].append({**table["shards"][0], "documents": 0, "sentences": 0, "characters": 0}),
         "is listed twice",
     ),
-    "a long value": (lambda table: table.update(counts="x" * 500), r"but is 'x{78}…"),
+    "a long value": (lambda table: table.update(counts="x" * 500), r"got 'x{78}…"),
 }
 
 
@@ -105,12 +105,12 @@ INVALID_TOKENS: dict[str, tuple[Callable[[Table], Any], str]] = {
         "more documents than sentences",
     ),
     "another total": (lambda table: table["counts"].update(tokens=1), "'counts: tokens' is 1, but the shards have"),
-    "a path": (lambda table: table["shards"][0].update(file="a/000000.safetensors"), "should be a file of this folder"),
-    "no shard": (lambda table: table["shards"][0].update(file="tokenizer.json"), "should be a file of this folder"),
-    "infinite weight": (lambda table: table["shards"][0].update(weight=float("inf")), "should be a number above 0"),
+    "a path": (lambda table: table["shards"][0].update(file="a/000000.safetensors"), "expected a file of this folder"),
+    "no shard": (lambda table: table["shards"][0].update(file="tokenizer.json"), "expected a file of this folder"),
+    "infinite weight": (lambda table: table["shards"][0].update(weight=float("inf")), "expected a number above 0"),
     "another weight": (lambda table: table["shards"][0].update(weight=2.0), "another weight than its source"),
     "a shard less": (lambda table: table["shards"].pop(), "but the shards have 0"),
-    "a vocabulary that is no text": (lambda table: table.update(vocabulary=3), "'vocabulary' should be a string"),
+    "a vocabulary that is no text": (lambda table: table.update(vocabulary=3), "'vocabulary': expected a string"),
 }
 
 

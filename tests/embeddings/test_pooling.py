@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize as PeerNormalize
 from sentence_transformers.sentence_transformer.modules import Pooling as PeerPooling
 from small_models import write_pretrained
@@ -123,7 +123,11 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
     ("modules", "files", "message"),
     [
         (["Transformer", "Pooling", "WordWeights"], {"1_Pooling/config.json": {}}, "module 'WordWeights' is not"),
-        (["Transformer", "Pooling", "Normalize", "Dense"], {}, "module 'Dense' after Normalize is not supported"),
+        (
+            ["Transformer", "Pooling", "Normalize"],
+            {"1_Pooling/config.json": {}, "2_Normalize/config.json": {"module_input_name": "token_embeddings"}},
+            "a Normalize module of other values than the sentence embedding",
+        ),
         (["Transformer", "Pooling", "Dense"], {"1_Pooling/config.json": {}}, "2_Dense has no weights"),
         (["Transformer"], {}, "has no Pooling"),
         (["Transformer", "Pooling"], {"1_Pooling/config.json": {"pooling_mode": "median"}}, "pooling 'median'"),
@@ -133,6 +137,11 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
             ["Transformer", "Pooling"],
             {"1_Pooling/config.json": {}, "config_sentence_transformers.json": {"default_prompt_name": "q"}},
             "has the default prompt 'q'",
+        ),
+        (
+            ["Transformer", "Pooling"],
+            {"1_Pooling/config.json": {}, "config_sentence_transformers.json": {"truncate_dim": "8"}},
+            "truncate_dim is '8'; it must be a number of components",
         ),
     ],
 )
@@ -181,6 +190,38 @@ def test_dense_layers_have_the_vectors_of_sentence_transformers(activation: torc
     assert model.encode([]).shape == (0, 5)
     with pytest.raises(FolderError, match=r"2_Dense \(.*\) takes vectors of size 48, but gets 24"):
         model.encode(["the cat"], pooling="max")
+
+
+def test_modules_have_any_order(tmp_path: Path):
+    torch.manual_seed(0)
+    norm = LayerNorm(5)
+    torch.nn.init.normal_(norm.norm.weight)
+    torch.nn.init.normal_(norm.norm.bias)
+    peer = save_peer(tmp_path, PeerPooling(24), PeerNormalize(), Dense(24, 5), norm, PeerNormalize(), Dense(5, 4))
+    model = bertworks.load(tmp_path / "model")
+    np.testing.assert_allclose(model.encode(SENTENCES, truncate=True), peer.encode(SENTENCES), atol=1e-5)
+    assert not model.pooling.normalize
+    assert [module.name.split(" ")[0] for module in model.pooling.modules] == [
+        "Normalize", "3_Dense", "4_LayerNorm", "Normalize", "6_Dense",
+    ]  # fmt: skip
+
+
+def test_a_stored_truncate_dim_is_the_size_of_the_vectors(tmp_path: Path):
+    peer = save_peer(tmp_path, PeerPooling(24), PeerNormalize())
+    peer.truncate_dim = 6
+    peer.save(str(tmp_path / "model"))
+    model = bertworks.load(tmp_path / "model")
+    vectors = model.encode(SENTENCES, truncate=True)
+    assert vectors.shape == (3, 6)
+    np.testing.assert_allclose(vectors, SentenceTransformer(str(tmp_path / "model")).encode(SENTENCES), atol=1e-5)
+    assert model.pooling.untruncated().output_size(24) == 24
+    # More components than there are change nothing.
+    assert Pooling(truncate_dim=99).output_size(24) == 24
+
+
+def test_a_cross_encoder_has_modules_but_no_pooling_of_its_own(tmp_path: Path):
+    files = {"config_sentence_transformers.json": {"model_type": "CrossEncoder"}}
+    assert read_pooling(folder_with(tmp_path, ["Transformer"], files)) == Pooling()
 
 
 def test_long_texts_have_windows_unless_they_are_truncated_as_in_sentence_transformers(tmp_path: Path):

@@ -13,6 +13,8 @@ from bertworks.encoders.encoder import Encoder
 from bertworks.encoders.families import CLASS_SUFFIXES, ENCODERS, architecture_of, family_of, shapes_of
 from bertworks.encoders.family import Family
 from bertworks.encoders.layers import ACTIVATIONS
+from bertworks.engines.graph_encoder import GraphEncoder
+from bertworks.engines.runtimes import RUNTIMES
 from bertworks.errors import SettingsError
 from bertworks.models.tensor_names import load_into, to_hf_names
 from bertworks.sampling.batch import Batch
@@ -282,10 +284,30 @@ def test_albert_with_several_groups_of_layers_has_the_hidden_states_of_transform
     assert last_depths == [(group + 1) * 6 // num_groups for group in range(num_groups)]
 
 
-def test_albert_with_inner_groups_is_refused():
+@torch.inference_mode()
+def test_albert_with_several_layers_in_a_group_runs_them_each_time():
+    """Both have the hidden states after each of the two layers of a group."""
+    config = make_config("albert").resized(num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2)
+    peer, family = make_peer(config), family_of("albert")
+    encoder = family.build(config, None).eval()
+    report = load_into(encoder, weights_of(peer, family), family.tensor_names(config))
+    assert (report.missing_keys, report.unexpected_keys) == ((), ())
+    batch = make_batch((9, 9), config)
+    theirs = peer(batch.input_ids, token_type_ids=batch.token_type_ids, output_hidden_states=True)
+    hidden_states = encoder(batch).hidden_states
+    assert len(hidden_states) == len(config.hidden_sizes) == 9
+    for ours, expected in zip(hidden_states, theirs.hidden_states, strict=True):
+        assert (ours.view_as(expected) - expected).abs().max() < TOLERANCE
+    depths = encoder.layer_depths()
+    assert [depths[f"layers.{index}.norm.bias"] for index in range(4)] == [3, 4, 7, 8]
+    assert depths["pooler.bias"] == 9
+    runtime = RUNTIMES["onnx"].from_encoder(encoder, None, True)
+    graph = GraphEncoder(config, runtime)
+    assert (graph(batch).last_hidden_state - hidden_states[-1]).abs().max() < 1e-4
+
+
+def test_an_albert_with_more_groups_than_layers_is_refused():
     config_dict = family_of("albert").config_to_dict(make_config("albert"), [])
-    with pytest.raises(SettingsError, match="inner_group_num is 2, but only 1 is supported"):
-        family_of("albert").config_from_dict({**config_dict, "inner_group_num": 2})
     with pytest.raises(SettingsError, match="num_hidden_groups is 4, but there are only 3 layers"):
         family_of("albert").config_from_dict({**config_dict, "num_hidden_groups": 4})
 

@@ -1,7 +1,8 @@
-"""LoRA adapters are merged at load: W + lora_alpha / r * B A, worked out by hand, and a head that is saved with it."""
+"""LoRA and DoRA adapters are merged at load: by hand, and with the logits of PEFT itself (fixtures/make_peft.py)."""
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bertworks.models.folder import read_folder
 
 QUERY = "bert.encoder.layer.0.attention.self.query"
 RANK, ALPHA = 2, 6
+FIXTURES = Path(__file__).parent / "fixtures" / "peft"
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,39 @@ def test_a_merged_classifier_predicts_as_transformers_with_the_merged_weights(ba
     assert "merged" in model.report.notes[0]
 
 
+def adapter_of_peft(name: str, folder: Path) -> Path:
+    """Copy an adapter that PEFT wrote, with the path of its base model."""
+    shutil.copytree(FIXTURES / name, folder)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = str(FIXTURES / settings["base_model_name_or_path"])
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["lora", "dora"])
+def test_the_logits_are_those_of_peft(name: str, tmp_path: Path):
+    logits = json.loads((FIXTURES / "logits.json").read_text())
+    predictions = bertworks.load(adapter_of_peft(name, tmp_path / name), precision="fp32").predict(logits["texts"])
+    for prediction, expected in zip(predictions, logits[name], strict=True):
+        assert prediction.logits.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_dora_scales_each_row_to_its_magnitude(base: Path, tmp_path: Path):
+    tensors = write_adapter(tmp_path / "adapter", base, use_dora=True)
+    magnitude = torch.arange(1.0, CONFIG.hidden_size + 1)
+    prefix = "base_model.model."
+    tensors = {f"{prefix}{name}": values for name, values in tensors.items()}
+    save_file(
+        {**tensors, f"{prefix}{QUERY}.lora_magnitude_vector.weight": magnitude},
+        tmp_path / "adapter" / "adapter_model.safetensors",
+    )
+    merged, original = read_folder(tmp_path / "adapter").tensors, read_folder(base).tensors
+    torch.testing.assert_close(merged[f"{QUERY}.weight"].norm(dim=1), magnitude)
+    delta = ALPHA / RANK * tensors[f"{prefix}{QUERY}.lora_B.weight"] @ tensors[f"{prefix}{QUERY}.lora_A.weight"]
+    cosines = torch.cosine_similarity(merged[f"{QUERY}.weight"], original[f"{QUERY}.weight"] + delta)
+    torch.testing.assert_close(cosines, torch.ones_like(cosines))
+
+
 def test_an_adapter_of_a_bare_encoder_has_names_without_a_prefix(base: Path, tmp_path: Path):
     write_adapter(tmp_path / "one", base)
     write_adapter(tmp_path / "two", base, prefix="base_model.model.")
@@ -105,7 +140,9 @@ def test_an_adapter_of_a_bare_encoder_has_names_without_a_prefix(base: Path, tmp
     ("settings", "message"),
     [
         ({"peft_type": "IA3"}, "peft_type is 'IA3', but only LORA adapters are merged"),
-        ({"use_dora": True}, "use_dora is True, which is not supported"),
+        ({"use_dora": True}, r"the adapter of '.*query' are not complete"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', which is not supported"),
+        ({"trainable_token_indices": [3]}, "trainable_token_indices is .*, which is not supported"),
         ({"base_model_name_or_path": None}, "names no base model"),
         ({"r": 0}, "r and lora_alpha must be numbers above 0"),
     ],

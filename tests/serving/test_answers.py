@@ -107,7 +107,8 @@ def test_predictions_are_those_of_predict_however_they_are_batched(task, data, s
 )
 def test_vectors_are_those_of_encode_however_they_are_batched(name, requests, pooling, seed, served_models):
     served = served_models[name]
-    works = [embed_work(served, inputs, pooling, truncate=False) for inputs in requests]
+    used = served.pooling.with_kind(pooling) if pooling else None
+    works = [embed_work(served, inputs, used, truncate=False) for inputs in requests]
     for inputs, vectors in zip(requests, compute(*works, seed=seed), strict=True):
         np.testing.assert_allclose(vectors.values, served.model.encode(inputs, pooling), atol=TOLERANCE)
 

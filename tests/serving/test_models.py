@@ -52,7 +52,7 @@ def test_a_loaded_model_does_not_need_its_folder(tmp_path, one_thread):
     shutil.rmtree(folder)
     work = predict_work(served, ["a good film"], False, "text")
     assert (work.queue.compute(work.items)[0] == expected).all()
-    work = embed_work(served, ["a good film"], "mean", False)
+    work = embed_work(served, ["a good film"], None, False)
     assert work.finish(work.queue.compute(work.items)).values.shape == (1, 24)
 
 

@@ -78,7 +78,14 @@ def test_dimensions_and_prompts_are_those_of_the_folder(matryoshka_client, folde
     expected = model.encode(["who is john"])[0][:8]
     np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-5)
     (vector,) = matryoshka_client("POST", "/embed", {"inputs": "john"}).json()
-    np.testing.assert_allclose(vector, model.encode(["it is john"])[0], atol=1e-5)
+    whole = model.encode(["it is john"])[0]
+    np.testing.assert_allclose(vector, whole[:8] / np.linalg.norm(whole[:8]), atol=1e-5)  # the folder's truncate_dim
+    (vector,) = matryoshka_client("POST", "/embed", {"inputs": "john", "dimensions": 24}).json()
+    np.testing.assert_allclose(vector, whole, atol=1e-5)
+    body = {"model": "matryoshka", "input": "john"}
+    for dimensions, size in ((None, 8), (24, 24)):
+        answer = matryoshka_client("POST", "/v1/embeddings", {**body, "dimensions": dimensions}).json()
+        np.testing.assert_allclose(answer["data"][0]["embedding"], whole[:size], atol=1e-5)
     assert error_of(matryoshka_client("POST", "/embed", {"inputs": "a", "dimensions": 9})) == (422, "Validation")
     response = matryoshka_client("POST", "/embed", {"inputs": "a", "prompt_name": "passage"})
     assert error_of(response) == (413, "Validation")
@@ -231,3 +238,35 @@ def test_the_reference_shows_the_routes_with_their_parameter(client):
         assert f"<code>{path}</code>" in page
     assert "<td><code>model</code></td><td>query</td>" in page
     assert "<p>list of list of number</p>" in page
+
+
+def test_answers_have_teis_headers_of_what_was_computed(client):
+    bodies = {
+        "/embed": {"inputs": ["a cat", "我"]},
+        "/embed_all": {"inputs": ["a cat", "我"]},
+        "/predict": {"inputs": "a cat"},
+        "/rerank": {"query": "a", "texts": ["cat", "我"]},
+        "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["cat"]}},
+    }
+    characters = {"/embed": 6, "/embed_all": 6, "/predict": 5, "/rerank": 6, "/similarity": 4}
+    tokens = {"/embed": 7, "/embed_all": 7, "/predict": 4, "/rerank": 10, "/similarity": 6}
+    for path, body in bodies.items():
+        headers = client("POST", path, body).headers
+        assert headers["x-compute-type"] == "cpu"
+        assert int(headers["x-compute-characters"]) == characters[path], path
+        assert int(headers["x-compute-tokens"]) == tokens[path], path
+        parts = [int(headers[f"x-{name}-time"]) for name in ("tokenization", "queue", "inference")]
+        assert 0 <= sum(parts) <= int(headers["x-total-time"]) == int(headers["x-compute-time"])
+    assert "x-compute-time" not in client("POST", "/tokenize", {"inputs": "a"}).headers
+
+
+def test_a_single_value_has_the_label_of_the_folder(make_client, folders, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(folders["regress"], folder)
+    (folder / "bertworks.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    (folder / "config.json").write_text(json.dumps({**config, **labels}))
+    client = make_client(models=(f"model={folder}",))
+    assert [one["label"] for one in client("POST", "/predict", {"inputs": "a"}).json()] == ["LABEL_0"]
+    assert client("GET", "/info").json()["model_type"] == {"reranker": labels}

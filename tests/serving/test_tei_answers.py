@@ -143,7 +143,7 @@ def test_scores_are_probabilities_or_outputs_of_the_head():
     assert scores_of(prediction, raw=True) == {"a": 0.0, "b": 1.5}
     assert scores_of(ValuePrediction("0", 0.0), raw=False) == {"value": 0.5}
     assert scores_of(ValuePrediction("0", -2000.0), raw=False) == {"value": 0.0}
-    assert scores_of(ValuePrediction("0", 3.5), raw=True) == {"value": 3.5}
+    assert scores_of(ValuePrediction("0", 3.5), raw=True, value_name="LABEL_0") == {"LABEL_0": 3.5}
 
 
 def test_tokens_have_their_characters_and_special_tokens_have_none(served_models):

@@ -1,6 +1,7 @@
 """SentencePiece files give the tokens of transformers in the layout of each family; other files are refused."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import transformers
 from transformers.utils import sentencepiece_model_pb2_new as protobuf
 
 from bertworks.errors import InputError
+from bertworks.vocabulary.surface_forms import decode_tokens, surface_form
 from bertworks.vocabulary.tokenizer import Tokenizer
 
+FIXTURES = Path(__file__).parent / "fixtures" / "sentencepiece"
 LETTERS = [(letter, -5.0) for letter in "abcdehtéT"]
 WORDS = [("▁", -3.0), *LETTERS, ("▁the", -1.5), ("▁cat", -2.0), ("▁T", -4.0), ("he", -2.5)]
 FIRST = {
@@ -103,9 +106,35 @@ def test_without_a_config_the_layout_follows_from_the_pieces(tmp_path: Path):
         assert Tokenizer.load(path).encode("the cat", "cat") == expected
 
 
-def test_what_is_no_unigram_model_is_refused(tmp_path: Path):
-    path = write_model(tmp_path, "albert", model_type=2)
-    with pytest.raises(InputError, match=r"spiece\.model is not a unigram model"):
+@pytest.mark.parametrize("name", ["bpe", "bpe-bytes"])
+def test_a_bpe_model_has_the_pieces_of_sentencepiece(name: str, tmp_path: Path):
+    expected = json.loads((FIXTURES / "pieces.json").read_text(encoding="utf-8"))
+    shutil.copy(FIXTURES / f"{name}.model", tmp_path / "sentencepiece.bpe.model")
+    ours = Tokenizer.load(tmp_path)
+    ours.save(tmp_path / "saved")
+    for tokenizer in (ours, Tokenizer.load(tmp_path / "saved")):
+        for text, pieces in zip(expected["texts"], expected[name], strict=True):
+            tokens = [tokenizer.tokens[token_id] for token_id in tokenizer.tokenize(text).input_ids]
+            assert tokens == pieces, text
+    assert ours.encode("the fox").tokens[0] == "<s>"
+    text = "the film 北京"
+    tokens = ours.tokenize(text)
+    assert "".join(text[start:end] for start, end in tokens.offsets.tolist()) == text.replace(" ", "")
+    assert "".join(surface_form(ours, token_id).text for token_id in tokens.input_ids.tolist()) == "thefilm北京"
+    assert decode_tokens(ours, tokens.input_ids.tolist()) == text
+
+
+def test_bytes_are_decoded_to_their_characters(tmp_path: Path):
+    shutil.copy(FIXTURES / "bpe-bytes.model", tmp_path / "sentencepiece.bpe.model")
+    tokenizer = Tokenizer.load(tmp_path)
+    input_ids = tokenizer.tokenize("я 🙂 film").input_ids.tolist()
+    assert tokenizer.tokens[input_ids[1]] == "<0xD1>"
+    assert decode_tokens(tokenizer, input_ids) == "я 🙂 film"
+
+
+def test_what_is_no_unigram_or_bpe_model_is_refused(tmp_path: Path):
+    path = write_model(tmp_path, "albert", model_type=3)
+    with pytest.raises(InputError, match=r"spiece\.model is no unigram or BPE model"):
         Tokenizer.load(path)
     path.write_bytes(b"\x12\x7fabc")
     with pytest.raises(InputError, match="is not a SentencePiece model, or it is damaged"):

@@ -152,6 +152,7 @@ def vector_metadata(model: LoadedModel, extraction: Extraction) -> dict[str, Any
         **({"modules": [module.name for module in pooling.modules]} if pooling.modules else {}),
         **({"prompt_length": pooling.prompt_length} if pooling.prompt_length else {}),
         "normalize": pooling.normalize,
+        **({"truncate_dim": pooling.truncate_dim} if pooling.truncate_dim else {}),
         "lower_case": pooling.lower_case,
         "prompt": pooling.prompt,
         "window": [extraction.window_rule.max_length, extraction.window_rule.overlap, extraction.window_rule.truncate],

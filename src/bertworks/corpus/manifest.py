@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bertworks.corpus.shard import REGIONS, SPLITS
 from bertworks.disk import read_json
-from bertworks.errors import FolderError, show_value
+from bertworks.errors import FolderError, SettingsError
 from bertworks.integrity.hashing import is_digest, is_file_name
+from bertworks.settings import Condition, convert_value
 
 MANIFEST = "manifest.json"
 _TEXT_COUNTS = ("documents", "sentences", "characters")
 _REGION_COUNTS = ("tokens", "sentences", "documents")
 _TOKENS_KEY = re.compile(r"[0-9a-f]{16}-[a-z]+")
-
-# What a value must be, and whether it is.
-Rule = tuple[str, Callable[[Any], bool]]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -33,11 +31,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "tokens" not in manifest:
         raise FolderError(f"{path} is not the manifest of a prepared corpus; give a folder of `bertworks prepare`")
     try:
-        _check_table(manifest, _MANIFEST_RULES)
+        _check_table(manifest, _MANIFEST_TYPES)
         for number, source in enumerate(manifest["sources"]):
-            _check_table(source, _SOURCE_RULES, f"source {number}: ")
+            _check_table(source, _SOURCE_TYPES, f"source {number}: ")
         for shard in manifest["shards"]:
-            _check_table(shard, _TEXT_SHARD_RULES, "a shard: ")
+            _check_table(shard, _TEXT_SHARD_TYPES, "a shard: ")
             if shard["source"] >= len(manifest["sources"]):
                 raise ValueError(f"the shard {shard['file']} is of source {shard['source']}, which is not listed")
         _check_distinct([shard["file"] for shard in manifest["shards"]])
@@ -53,13 +51,13 @@ def read_tokens_manifest(folder: Path, key: str, manifest: Mapping[str, Any]) ->
     path = folder / "tokens" / key / MANIFEST
     tokens_manifest = read_json(path, "the tokens of a prepared corpus")
     try:
-        _check_table(tokens_manifest, _TOKENS_RULES)
+        _check_table(tokens_manifest, _TOKENS_TYPES)
         _check_regions(tokens_manifest["splits"], "splits: ")
         weights = {
             Path(shard["file"]).stem: manifest["sources"][shard["source"]]["weight"] for shard in manifest["shards"]
         }
         for shard in tokens_manifest["shards"]:
-            _check_table(shard, _TOKEN_SHARD_RULES, "a shard: ")
+            _check_table(shard, _TOKEN_SHARD_TYPES, "a shard: ")
             _check_regions(shard["regions"], f"the shard {shard['file']}: ")
             if weights.get(Path(shard["file"]).stem) != shard["weight"]:
                 raise ValueError(f"the shard {shard['file']} has another weight than its source, or no text")
@@ -71,97 +69,79 @@ def read_tokens_manifest(folder: Path, key: str, manifest: Mapping[str, Any]) ->
     return valid
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_weight(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value > 0
-
-
-def _is_list_of(is_item: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(is_item, value))
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_COUNT: Rule = ("an integer of at least 0", _is_count)
-_WEIGHT: Rule = ("a number above 0", _is_weight)
-_SHA256: Rule = ("64 hexadecimal digits", is_digest)
-_TABLE: Rule = ("an object", _is_table)
-_TABLES: Rule = ("a list of objects", _is_list_of(_is_table))
-_STRING: Rule = ("a string", _is_text)
-_COUNTS: Rule = (
-    "an object of integers of at least 0",
-    lambda value: isinstance(value, dict) and all(map(_is_count, value.values())),
-)
-_MANIFEST_RULES: dict[str, Rule] = {
-    "sources": _TABLES,
-    "counts": _COUNTS,
-    "documents": _COUNT,
-    "sentences": _COUNT,
-    "characters": _COUNT,
-    "shards": _TABLES,
-    "tokens": (
-        "a list of names such as 0123456789abcdef-jieba",
-        _is_list_of(lambda value: isinstance(value, str) and _TOKENS_KEY.fullmatch(value) is not None),
-    ),
-}
-_SOURCE_RULES: dict[str, Rule] = {"path": _STRING, "weight": _WEIGHT}
-_TEXT_SHARD_RULES: dict[str, Rule] = {
-    "file": (
+_Count = Annotated[int, Condition("an integer of at least 0", lambda value: 0 <= value < 2**63)]
+_Weight = Annotated[float, Condition("a number above 0", lambda value: math.isfinite(value) and value > 0)]
+_Sha256 = Annotated[str, Condition("64 hexadecimal digits", is_digest)]
+_TokensKey = Annotated[
+    str, Condition("a name such as 0123456789abcdef-jieba", lambda value: _TOKENS_KEY.fullmatch(value) is not None)
+]
+_TextFile = Annotated[
+    str,
+    Condition(
         "a file of the folder text",
         lambda value: is_file_name(value) and value.startswith("text/") and value.endswith(".jsonl"),
     ),
-    "sha256": _SHA256,
-    "source": _COUNT,
-    "documents": _COUNT,
-    "sentences": _COUNT,
-    "characters": _COUNT,
-}
-_TOKENS_RULES: dict[str, Rule] = {
-    "vocabulary": _STRING,
-    "size": _COUNT,
-    "counts": _COUNTS,
-    "splits": _TABLE,
-    "shards": _TABLES,
-}
-_TOKEN_SHARD_RULES: dict[str, Rule] = {
-    "file": (
+]
+_TokensFile = Annotated[
+    str,
+    Condition(
         "a file of this folder",
         lambda value: is_file_name(value) and "/" not in value and value.endswith(".safetensors"),
     ),
-    "sha256": _SHA256,
-    "weight": _WEIGHT,
-    "regions": _TABLE,
+]
+_Table = dict[str, Any]
+_Tables = tuple[_Table, ...]
+_Counts = dict[str, _Count]
+# The type of each key that must be there; others may be.
+_MANIFEST_TYPES: dict[str, Any] = {
+    "sources": _Tables,
+    "counts": _Counts,
+    "documents": _Count,
+    "sentences": _Count,
+    "characters": _Count,
+    "shards": _Tables,
+    "tokens": tuple[_TokensKey, ...],
 }
+_SOURCE_TYPES: dict[str, Any] = {"path": str, "weight": _Weight}
+_TEXT_SHARD_TYPES: dict[str, Any] = {
+    "file": _TextFile,
+    "sha256": _Sha256,
+    "source": _Count,
+    "documents": _Count,
+    "sentences": _Count,
+    "characters": _Count,
+}
+_TOKENS_TYPES: dict[str, Any] = {
+    "vocabulary": str,
+    "size": _Count,
+    "counts": _Counts,
+    "splits": _Table,
+    "shards": _Tables,
+}
+_TOKEN_SHARD_TYPES: dict[str, Any] = {"file": _TokensFile, "sha256": _Sha256, "weight": _Weight, "regions": _Table}
 
 
-def _check_table(table: Any, rules: Mapping[str, Rule], prefix: str = "") -> None:
-    """Raise ValueError for the first key of `rules` that a table lacks or that has another value."""
+def _check_table(table: Any, types: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise ValueError for the first key of `types` that a table lacks or that has a value of another type."""
     if not isinstance(table, dict):
         raise ValueError(f"{prefix}it should hold an object, but holds a {type(table).__name__}")
-    for name, (description, is_valid) in rules.items():
+    for name, kind in types.items():
         if name not in table:
             raise ValueError(f"{prefix}'{name}' is missing")
-        if not is_valid(table[name]):
-            raise ValueError(f"{prefix}'{name}' should be {description}, but is {show_value(table[name])}")
+        try:
+            convert_value(kind, table[name], f"{prefix}'{name}'")
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
 
 
 def _check_regions(splits: Any, prefix: str) -> None:
     """Raise ValueError unless `splits` has every split, region and count, and no sentence without a token."""
-    _check_table(splits, dict.fromkeys(SPLITS, _TABLE), prefix)
+    _check_table(splits, dict.fromkeys(SPLITS, _Table), prefix)
     for split in SPLITS:
-        _check_table(splits[split], dict.fromkeys(REGIONS, _TABLE), f"{prefix}{split}: ")
+        _check_table(splits[split], dict.fromkeys(REGIONS, _Table), f"{prefix}{split}: ")
         for region in REGIONS:
             where, counts = f"{prefix}{split}, {region}: ", splits[split][region]
-            _check_table(counts, dict.fromkeys(_REGION_COUNTS, _COUNT), where)
+            _check_table(counts, dict.fromkeys(_REGION_COUNTS, _Count), where)
             if counts.keys() != set(_REGION_COUNTS):
                 raise ValueError(f"{where}it has other keys than {', '.join(_REGION_COUNTS)}")
             if not counts["documents"] <= counts["sentences"] <= counts["tokens"]:

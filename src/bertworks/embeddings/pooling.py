@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.embeddings.vector_modules import VectorModule, read_dense
+from bertworks.embeddings.vector_modules import (
+    NORMALIZE,
+    VectorModule,
+    check_sentence_module,
+    normalize,
+    read_dense,
+    read_layer_norm,
+)
 from bertworks.errors import FolderError, SettingsError, show_value
 from bertworks.models.sentence_files import MODULES_FILE, PROMPTS_FILE, SETTINGS_FILE, read_max_length, read_modules
 from bertworks.models.sentence_files import read_settings as _read_settings
@@ -24,8 +31,6 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 Floats = npt.NDArray[np.float32]
 Number = int | float | npt.NDArray[Any]
-
-_MIN_NORM = 1e-12  # as in torch's normalize
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,9 @@ class Pooling:
     """How the tokens of a text become one vector.
 
     kinds            the results of these kinds are concatenated
-    modules          what is applied to that vector: dense layers
-    normalize        scale the vector to length 1
+    modules          what is applied to that vector: dense layers, norms
+    normalize        scale the vector to length 1 after the modules
+    truncate_dim     keep only this many components of the vector, after all else; the length is not 1 then
     max_length       the maximum sequence length of the model
     prompt           is prepended to every text
     include_prompt   whether the tokens of the prompt are pooled, too
@@ -106,6 +112,7 @@ class Pooling:
     kinds: tuple[str, ...] = ("mean",)
     modules: tuple[VectorModule, ...] = ()
     normalize: bool = False
+    truncate_dim: int | None = None
     max_length: int | None = None
     lower_case: bool = False
     prompt: str = ""
@@ -119,6 +126,10 @@ class Pooling:
         if kind not in POOLINGS:
             raise SettingsError(f"there is no pooling '{kind}'; choose one of: {', '.join(POOLINGS)}")
         return replace(self, kinds=(kind,), is_explicit=True)
+
+    def untruncated(self) -> Pooling:
+        """Return the settings for whole vectors, of which a request wants a size of its own."""
+        return replace(self, truncate_dim=None)
 
     def for_tokenizer(self, tokenizer: Tokenizer) -> Pooling:
         """Return the settings with the length of the prompt: as sentence-transformers counts it, all of its positions
@@ -139,16 +150,16 @@ class Pooling:
         return min(self.prompt_length, length - 1)
 
     def output_size(self, hidden_size: int) -> int:
-        """Return the size of the vectors; raise FolderError if a dense layer does not fit the encoder."""
+        """Return the size of the vectors; raise FolderError if a module does not fit the encoder."""
         size = hidden_size * len(self.kinds)
         for module in self.modules:
-            if module.input_size != size:
+            if module.input_size not in (None, size):
                 raise FolderError(
                     f"{module.name} takes vectors of size {module.input_size}, but gets {size}; use the modules of "
                     f"this model, and its own pooling"
                 )
-            size = module.output_size
-        return size
+            size = module.output_size or size
+        return min(size, self.truncate_dim or size)
 
     def pool(self, hidden_states: Floats, positions: slice, offset: int = 0) -> Floats:
         """Return (kinds, D): the partial results of a window (T, D) over the positions that count.
@@ -183,13 +194,11 @@ class Pooling:
         return self._finish(np.concatenate(combined)[None])[0]
 
     def _finish(self, vectors: Floats) -> Floats:
-        """Apply the modules and the normalization to vectors (N, D)."""
+        """Apply the modules, the normalization and the truncation to vectors (N, D)."""
         vectors = vectors.astype(np.float32, copy=False)
         for module in self.modules:
             vectors = module.apply(vectors)
-        if not self.normalize:
-            return vectors
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _MIN_NORM)
+        return (normalize(vectors) if self.normalize else vectors)[:, : self.truncate_dim]
 
 
 # The names in sentence-transformers; its older files have one switch per kind, concatenated in this order.
@@ -211,19 +220,21 @@ _SWITCHES = {
 }
 # Modules that leave vectors as they are when a model is used.
 _NEUTRAL_MODULES = ("Transformer", "Dropout")
+_VECTOR_MODULES = {"Dense": read_dense, "LayerNorm": read_layer_norm}
 
 
 def read_pooling(folder: str | Path) -> Pooling:
     """Return the pooling of a sentence-transformers folder; for any other folder the default, the mean."""
     folder = Path(folder)
     modules = read_modules(folder)
-    if not modules:
+    if not modules or _read_settings(folder / PROMPTS_FILE).get("model_type") == "CrossEncoder":  # it has no vectors
         return Pooling()
     pooling = Pooling(
         kinds=(),
         max_length=read_max_length(folder),
         lower_case=bool(_read_settings(folder / SETTINGS_FILE).get("do_lower_case")),
         prompt=_read_prompt(folder / PROMPTS_FILE),
+        truncate_dim=_read_truncate_dim(folder / PROMPTS_FILE),
         is_explicit=True,
     )
     for module in modules:
@@ -245,14 +256,16 @@ def _add_module(pooling: Pooling, folder: Path, module_type: str, path: Path) ->
         settings = _read_settings(path / "config.json")
         include_prompt = bool(settings.get("include_prompt", True))
         return replace(pooling, kinds=_read_kinds(settings, path / "config.json"), include_prompt=include_prompt)
-    if module_type == "Dense" and not pooling.normalize:
-        return replace(pooling, modules=(*pooling.modules, read_dense(path)))
     if module_type == "Normalize":
+        check_sentence_module(path, module_type)
         return replace(pooling, normalize=True)
-    reason = "after Normalize is" if module_type == "Dense" else "is"
+    if module_type in _VECTOR_MODULES:  # a Normalize before it is one of the modules, too
+        modules = (*pooling.modules, *([NORMALIZE] if pooling.normalize else []), _VECTOR_MODULES[module_type](path))
+        return replace(pooling, modules=modules, normalize=False)
     raise FolderError(
-        f"{folder / MODULES_FILE}: module '{module_type}' {reason} not supported, so the vectors would be wrong; "
-        f"choose a model of Transformer, Pooling, Dense and Normalize, or remove the file to use mean pooling"
+        f"{folder / MODULES_FILE}: module '{module_type}' is not supported, so the vectors would be wrong; choose a "
+        f"model of Transformer, Pooling, {', '.join(_VECTOR_MODULES)} and Normalize, or remove the file to use mean "
+        f"pooling"
     )
 
 
@@ -276,3 +289,10 @@ def _read_prompt(path: Path) -> str:
     if not isinstance(prompt, str):
         raise FolderError(f"{path} has the default prompt {show_value(name)}, but no prompt of that name; add it")
     return prompt
+
+
+def _read_truncate_dim(path: Path) -> int | None:
+    size = _read_settings(path).get("truncate_dim")
+    if size is not None and (type(size) is not int or size < 1):
+        raise FolderError(f"{path}: truncate_dim is {show_value(size)}; it must be a number of components, or null")
+    return size

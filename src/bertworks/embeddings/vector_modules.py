@@ -21,6 +21,9 @@ from bertworks.models.weight_files import WEIGHT_FILES, find_weights
 
 Floats = npt.NDArray[np.float32]
 
+_MIN_NORM = 1e-12  # as in torch's normalize
+_LAYER_NORM_EPS = 1e-5  # as in torch's LayerNorm
+
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
@@ -40,11 +43,14 @@ _ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
 
 @dataclass(frozen=True, slots=True)
 class VectorModule:
-    """A module on vectors (N, I) -> (N, O). Its name has a hash of its weights: equal names are equal modules."""
+    """A module on vectors (N, I) -> (N, O). Its name has a hash of its weights: equal names are equal modules.
+
+    A module without sizes takes vectors of any size, and keeps it.
+    """
 
     name: str
-    input_size: int
-    output_size: int
+    input_size: int | None
+    output_size: int | None
     apply: Callable[[Floats], Floats] = field(compare=False, repr=False)
 
 
@@ -58,9 +64,7 @@ def read_dense(folder: Path) -> VectorModule:
             f"{path}: activation_function {show_value(settings['activation_function'])} is not supported; it must be "
             f"one of torch's {', '.join(_ACTIVATIONS)}"
         )
-    inputs = settings.get("module_input_name") or "sentence_embedding"
-    if {inputs, settings.get("module_output_name") or inputs} != {"sentence_embedding"}:
-        raise FolderError(f"{path}: a Dense module of other values than the sentence embedding is not supported")
+    check_sentence_module(folder, "Dense")
     tensors = _read_tensors(folder)
     if "linear.weight" not in tensors or tensors["linear.weight"].ndim != 2:
         raise FolderError(f"{folder} has no matrix 'linear.weight'; copy the model's own files")
@@ -76,6 +80,39 @@ def read_dense(folder: Path) -> VectorModule:
 
     output_size, input_size = weight.shape
     return VectorModule(f"{folder.name} ({_digest(tensors, name, has_residual)})", input_size, output_size, apply)
+
+
+def normalize(vectors: Floats) -> Floats:
+    """Return vectors (N, D) of length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _MIN_NORM)
+
+
+NORMALIZE = VectorModule("Normalize", None, None, normalize)
+
+
+def read_layer_norm(folder: Path) -> VectorModule:
+    """Read a LayerNorm module: mean 0 and variance 1, then a weight and a bias for each component."""
+    tensors = _read_tensors(folder)
+    if not {"norm.weight", "norm.bias"} <= set(tensors):
+        raise FolderError(f"{folder} has no 'norm.weight' and 'norm.bias'; copy the model's own files")
+    weight, bias = tensors["norm.weight"], tensors["norm.bias"]  # (I,)
+    (size,) = weight.shape
+
+    def apply(vectors: Floats) -> Floats:
+        centered = vectors - vectors.mean(axis=1, keepdims=True)
+        deviation = np.sqrt(np.square(centered).mean(axis=1, keepdims=True) + _LAYER_NORM_EPS)
+        return centered / deviation * weight + bias
+
+    return VectorModule(f"{folder.name} ({_digest(tensors, 'LayerNorm', False)})", size, size, apply)
+
+
+def check_sentence_module(folder: Path, kind: str) -> None:
+    """Refuse a module that reads or writes other values than the sentence embedding."""
+    path = folder / "config.json"
+    settings = read_settings(path)
+    inputs = settings.get("module_input_name") or "sentence_embedding"
+    if {inputs, settings.get("module_output_name") or inputs} != {"sentence_embedding"}:
+        raise FolderError(f"{path}: a {kind} module of other values than the sentence embedding is not supported")
 
 
 def _read_tensors(folder: Path) -> dict[str, Floats]:

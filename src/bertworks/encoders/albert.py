@@ -53,10 +53,6 @@ class AlbertConfig(BertConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inner_group_num != 1:
-            raise SettingsError(
-                f"inner_group_num is {self.inner_group_num}, but only 1 is supported; choose another model"
-            )
         if self.num_hidden_groups > self.num_hidden_layers:
             raise SettingsError(
                 f"num_hidden_groups is {self.num_hidden_groups}, but there are only {self.num_hidden_layers} layers; "
@@ -66,6 +62,10 @@ class AlbertConfig(BertConfig):
     @property
     def token_embedding_size(self) -> int:
         return self.embedding_size
+
+    @property
+    def depth(self) -> int:
+        return self.num_hidden_layers * self.inner_group_num
 
 
 class Albert(Encoder):
@@ -81,16 +81,21 @@ class Albert(Encoder):
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.embedding_projection = nn.Linear(config.embedding_size, config.hidden_size)
-        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(config.num_hidden_groups))
+        num_layers = config.num_hidden_groups * config.inner_group_num
+        self.layers = nn.ModuleList(Layer(config.layer_config) for _ in range(num_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         init_weights(self, config.initializer_range, generator)
 
     @property
     def layer_sequence(self) -> Sequence[Layer]:
-        """The layer of each group, repeated for its share of num_hidden_layers; all releases have one group."""
-        num_layers, num_groups = self.config.num_hidden_layers, self.config.num_hidden_groups
+        """The layers of each group, repeated for its share of num_hidden_layers; all releases have one group of one."""
+        num_layers, num_groups, num_inner = (
+            self.config.num_hidden_layers,
+            self.config.num_hidden_groups,
+            self.config.inner_group_num,
+        )
         groups = [int(index / (num_layers / num_groups)) for index in range(num_layers)]
-        return [self.layers[group] for group in groups]  # type: ignore[misc]
+        return [self.layers[group * num_inner + inner] for group in groups for inner in range(num_inner)]  # type: ignore[misc]
 
     def layer_depths(self) -> dict[str, int]:
         """Return the depth of each parameter; the layer of a group has the depth where it is run last."""
@@ -125,10 +130,11 @@ def tensor_names(config: AlbertConfig) -> dict[str, tuple[str, ...]]:
         if not ours.startswith("pooler.")
     }
     layers = {
-        f"layers.{group}.{ours}": tuple(
-            f"albert.encoder.albert_layer_groups.{group}.albert_layers.0.{name}" for name in theirs
+        f"layers.{group * config.inner_group_num + inner}.{ours}": tuple(
+            f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{name}" for name in theirs
         )
         for group in range(config.num_hidden_groups)
+        for inner in range(config.inner_group_num)
         for ours, theirs in _LAYER_NAMES.items()
     }
     modules = {"embedding_projection": ("albert.encoder.embedding_hidden_mapping_in",), "pooler": ("albert.pooler",)}

@@ -100,9 +100,14 @@ class EncoderConfig(Protocol):
         return self.hidden_size
 
     @property
+    def depth(self) -> int:
+        """The number of layers that are run one after the other."""
+        return self.num_hidden_layers
+
+    @property
     def hidden_sizes(self) -> tuple[int, ...]:
         """The sizes of the embeddings and of the output of each layer."""
-        return (self.hidden_size,) * (self.num_hidden_layers + 1)
+        return (self.hidden_size,) * (self.depth + 1)
 
     @property
     def first_position(self) -> int:

@@ -176,9 +176,9 @@ class Encoder(nn.Module):
         return list(self.layers)  # type: ignore[arg-type]
 
     def layer_depths(self) -> dict[str, int]:
-        """Return the depth of each parameter: 0 for embeddings, i for the i-th layer, num_hidden_layers + 1 for the
-        pooler. The last layer has depth num_hidden_layers however often it is run (ALBERT has only one)."""
-        num_layers = self.config.num_hidden_layers
+        """Return the depth of each parameter: 0 for embeddings, i for the i-th layer, `config.depth` + 1 for the
+        pooler. The last layer has depth `config.depth` however often it is run (ALBERT has only one)."""
+        num_layers = self.config.depth
         depths = {name: 0 for name, _ in self.named_parameters()}
         for index, layer in enumerate(self.layers):
             depth = num_layers if index == len(self.layers) - 1 else index + 1

@@ -170,7 +170,7 @@ class GraphEncoder:
         )
         if last is None:
             last = np.empty((0, self.config.hidden_size), dtype=np.float32)
-        layers = LastLayerOnly.from_last(last, self.config.num_hidden_layers, self.runtime.name)
+        layers = LastLayerOnly.from_last(last, self.config.depth, self.runtime.name)
         return GraphEncoded(layers, pooled, (np.cumsum(padded.lengths) - padded.lengths).tolist())
 
     def mlm_logits(self, sequences: Sequence[TokenSequence], positions: Sequence[Ints], pad: int) -> Floats:

@@ -31,6 +31,7 @@ from bertworks.models.metadata import read_config
 from bertworks.models.weight_files import find_weights
 from bertworks.reading import convert_paths
 from bertworks.tasks.contract import TaskScores
+from bertworks.vocabulary.special_tokens import PLAIN
 
 # Writes the weights of a model into a folder, given sample sequences and a tolerance; returns the scheme it chose.
 ExportWriter = Callable[[LoadedModel, Path, ParitySample, Tolerance], dict[str, Any]]
@@ -138,7 +139,9 @@ def _metadata(original: LoadedModel, output: Path) -> dict[str, Any]:
         return original.metadata
     task = None if original.predictor is None else original.predictor.module.task
     head = graph_head(original.mlm_head, original.predictor)
-    graph_config = GraphConfig.from_encoder_config(original.encoder.config, "" if head is None else head.kind)
+    adds_special_tokens = original.tokenizer.specials.template != PLAIN
+    head_kind = "" if head is None else head.kind
+    graph_config = GraphConfig.from_encoder_config(original.encoder.config, head_kind, adds_special_tokens)
     metadata = {**original.metadata, GRAPH: asdict(graph_config)}
     if task is not None and "task" not in original.metadata:
         config_path = output / "config.json"

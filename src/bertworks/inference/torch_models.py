@@ -20,7 +20,7 @@ from bertworks.errors import FolderError, SettingsError
 from bertworks.inference.finetuned import build_predictor, is_finetuned, read_task
 from bertworks.inference.graph_heads import HEAD_KINDS, graph_head
 from bertworks.inference.model import LoadedModel, model_of_runtime, try_pooling
-from bertworks.models.folder import ModelFolder, load_encoder, read_folder
+from bertworks.models.folder import ModelFolder, load_encoder, read_folder, with_special_token_rows
 from bertworks.models.load_report import LoadReport
 from bertworks.models.metadata import read_config
 from bertworks.models.next_sentence import as_classifier_config
@@ -43,6 +43,7 @@ def open_older_export(path: Path, metadata: dict[str, Any], split_special_tokens
         raise FolderError(f"{path / 'config.json'}: {error}") from None
     config = as_classifier_config(config, family)
     folder = ModelFolder(path, config, metadata, {}, split_special_tokens=split_special_tokens)
+    folder = _with_trained_template(with_special_token_rows(folder) if family.can_lack_special_tokens else folder)
     if not is_finetuned(folder):
         return folder, ""
     with torch.device("meta"):
@@ -51,10 +52,12 @@ def open_older_export(path: Path, metadata: dict[str, Any], split_special_tokens
 
 def read_model_folder(path: Path, split_special_tokens: bool) -> ModelFolder:
     """Open a model folder with that setting of its tokenizer."""
-    folder = replace(read_folder(path), split_special_tokens=split_special_tokens)
-    if folder.has_untrained_specials and is_finetuned(folder):  # by transformers: its head was trained without them
-        folder = replace(folder, template=PLAIN)
-    return folder
+    return replace(_with_trained_template(read_folder(path)), split_special_tokens=split_special_tokens)
+
+
+def _with_trained_template(folder: ModelFolder) -> ModelFolder:
+    """Return the folder without a layout of special tokens if its head was trained, by transformers, without them."""
+    return replace(folder, template=PLAIN) if folder.has_untrained_specials and is_finetuned(folder) else folder
 
 
 def load_with_engine(folder: ModelFolder, engine: str) -> LoadedModel:

@@ -15,6 +15,7 @@ from bertworks.integrity.model_files import METADATA_FILE
 from bertworks.models.graph_config import GraphConfig
 from bertworks.models.metadata import read_config
 from bertworks.settings import from_table
+from bertworks.vocabulary.special_tokens import PLAIN
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # The key of bertworks.json.
@@ -39,7 +40,7 @@ class ExportedFolder:
         """The tokenizer of the folder; refused if it has more tokens than the model has embeddings."""
         tokenizer = Tokenizer.load(self.path, split_special_tokens=self.split_special_tokens)
         check_vocab_size(self.path, tokenizer, self.encoder_config.vocab_size)
-        return tokenizer
+        return tokenizer if self.encoder_config.adds_special_tokens else tokenizer.with_template(PLAIN)
 
 
 def check_vocab_size(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:

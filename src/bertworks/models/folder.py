@@ -117,10 +117,10 @@ def read_folder(path: str | Path) -> ModelFolder:
     entries, config = as_classifier_tensors(entries, config, family), as_classifier_config(config, family)
     _check_shapes(source.file, entries, family, encoder_config)
     folder = ModelFolder(path, config, metadata, Weights(entries), source=source)
-    return _with_special_token_rows(folder) if family.can_lack_special_tokens else folder
+    return with_special_token_rows(folder) if family.can_lack_special_tokens else folder
 
 
-def _with_special_token_rows(folder: ModelFolder) -> ModelFolder:
+def with_special_token_rows(folder: ModelFolder) -> ModelFolder:
     """Add embeddings for special tokens that a model was released without (GPT): the mean of all others, to be trained
     with the task."""
     if find_vocabulary(folder.path) is None:

@@ -25,6 +25,12 @@ class GraphConfig:
     num_hidden_layers: int
     max_length: int
     head_kind: str = ""
+    adds_special_tokens: bool = True  # else the head was trained, by transformers' GPT, without them
+
+    @property
+    def depth(self) -> int:
+        """How many layers run one after another."""
+        return self.num_hidden_layers
 
     @property
     def hidden_sizes(self) -> tuple[int, ...]:
@@ -32,13 +38,14 @@ class GraphConfig:
         return (self.hidden_size,) * (self.num_hidden_layers + 1)
 
     @classmethod
-    def from_encoder_config(cls, config: EncoderConfig, head_kind: str) -> GraphConfig:
+    def from_encoder_config(cls, config: EncoderConfig, head_kind: str, adds_special_tokens: bool) -> GraphConfig:
         """Return the sizes of an encoder."""
         return cls(
             model_type=config.model_type,
             vocab_size=config.vocab_size,
             hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_hidden_layers,
+            num_hidden_layers=config.depth,
             max_length=config.max_length,
             head_kind=head_kind,
+            adds_special_tokens=adds_special_tokens,
         )

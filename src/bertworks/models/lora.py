@@ -1,8 +1,9 @@
 """LoRA adapters of PEFT: the folder of an adapter in, the weights of its base model with the adapter merged out.
 
-A linear layer with the weight W (O, I) has the adapter A (R, I) and B (O, R): merged, it is W + scale * B A, where the
-scale is lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora. Other tensors of the adapter, such as the head of a
-task, replace those of the base model.
+A linear layer with the weight W (O, I) has the adapter A (R, I) and B (O, R): merged, it is W' = W + scale * B A, where
+the scale is lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora. DoRA (arXiv:2402.09353) also has a magnitude m
+(O,): each row of W' is scaled to that length. Other tensors of the adapter, such as the head of a task, replace those
+of the base model.
 """
 
 from __future__ import annotations
@@ -25,12 +26,52 @@ from bertworks.models.weights import StoredTensor, read_tensors_of, wrap_tensors
 ADAPTER_CONFIG = "adapter_config.json"
 _FILES = ("adapter_model.safetensors", "adapter_model.bin")
 _PREFIX = "base_model.model."
-# The module of a pair of matrices, and whether it is an embedding, whose weight (V, D) is the transpose.
-_LORA_NAME = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<part>[AB])(\.default)?(\.weight)?")
+# The module that a tensor belongs to, and which part of the adapter it is: A, B, embedding_A, embedding_B or
+# magnitude_vector. The weight of an embedding (V, D) is the transpose of that of a linear layer.
+_LORA_NAME = re.compile(
+    r"(?P<module>.+)\.lora_(?P<part>A|B|embedding_A|embedding_B|magnitude_vector)(\.default)?(\.weight)?"
+)
 # PEFT's task types -> kinds of heads.
 _HEADS = {"SEQ_CLS": "sequence", "TOKEN_CLS": "tokens", "QUESTION_ANS": "spans"}
 # Settings that change the result, with the values that are merged here.
-_SUPPORTED = {"use_dora": (None, False), "lora_bias": (None, False), "alora_invocation_tokens": (None,)}
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "lora_bias": (None, False),
+    "use_qalora": (None, False),
+    # These initializations change the weights of the base model, too.
+    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
+    **dict.fromkeys(
+        (
+            "alora_invocation_tokens",
+            "arrow_config",
+            "kasa_config",
+            "layer_replication",
+            "monteclora_config",
+            "trainable_token_indices",
+            "use_bdlora",
+        ),
+        (None,),
+    ),
+    "target_parameters": (None, []),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What an adapter does to a weight: the matrix that is added, and with DoRA the length of each row after that.
+
+    `axis` is that of the input of a row: 0 where the weight is stored transposed.
+    """
+
+    delta: torch.Tensor
+    axis: int
+    magnitude: torch.Tensor | None = None
+
+    def apply(self, weight: torch.Tensor) -> torch.Tensor:
+        merged = weight.float() + self.delta
+        if self.magnitude is None:
+            return merged
+        scale = self.magnitude / torch.linalg.vector_norm(merged, dim=self.axis)
+        return merged * scale.unsqueeze(self.axis)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +90,7 @@ class LoraAdapter:
     ) -> dict[str, StoredTensor]:
         """Return the tensors of the base model with those of the adapter merged; `normalize` gives both one kind of
         names."""
-        pairs: dict[tuple[str, bool], dict[str, torch.Tensor]] = {}
+        parts: dict[str, dict[str, torch.Tensor]] = {}
         others: dict[str, StoredTensor] = {}
         for name, entry in self.tensors.items():
             bare = name.removeprefix(_PREFIX).replace(".modules_to_save.default", "")
@@ -57,30 +98,39 @@ class LoraAdapter:
             if match is None:
                 others[bare.replace(".base_layer.", ".")] = entry
             else:
-                pair = pairs.setdefault((match["module"], match["embedding"] is not None), {})
-                pair[match["part"]] = entry.read().float()
-        deltas = normalize(
-            wrap_tensors(self.path, {f"{key[0]}.weight": self._delta(key, pair) for key, pair in pairs.items()})
-        )
-        unknown = [name for name in deltas if name not in base]
+                parts.setdefault(match["module"], {})[match["part"]] = entry.read().float()
+        changes = {f"{module}.weight": self._change(module, part) for module, part in parts.items()}
+        # Names are those of the matrices, which have the shapes of the weights.
+        deltas = normalize(wrap_tensors(self.path, {name: change.delta for name, change in changes.items()}))
+        by_name = dict(zip(deltas, changes.values(), strict=True))
+        unknown = [name for name in by_name if name not in base]
         if unknown:
             raise FolderError(
                 f"{self.path / ADAPTER_CONFIG}: the base model '{self.base}' has no tensor '{unknown[0]}' to merge the "
                 f"adapter with; give its own base model"
             )
-        merged = {name: self._add(name, base[name], delta) for name, delta in deltas.items()}
+        merged = {name: self._merge(name, base[name], change) for name, change in by_name.items()}
         return {**base, **merged, **normalize(others)}
 
-    def _delta(self, key: tuple[str, bool], pair: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Return scale * B A of a module, in the shape of its weight."""
-        module, is_embedding = key
-        if pair.keys() != {"A", "B"} or pair["A"].ndim != 2 or pair["A"].shape[0] != pair["B"].shape[-1]:
+    def _change(self, module: str, parts: Mapping[str, torch.Tensor]) -> _Change:
+        """Return scale * B A of a module, in the shape of its weight, and its magnitude."""
+        is_embedding, use_dora = "embedding_A" in parts, bool(self.settings.get("use_dora"))
+        names = ("embedding_A", "embedding_B") if is_embedding else ("A", "B")
+        if parts.keys() != {*names, *(["magnitude_vector"] if use_dora else [])}:
+            raise FolderError(f"{self.path}: the tensors of the adapter of '{module}' are not complete; copy it again")
+        first, second = parts[names[0]], parts[names[1]]
+        if first.ndim != 2 or second.ndim != 2 or first.shape[0] != second.shape[1]:
             raise FolderError(f"{self.path}: the matrices lora_A and lora_B of '{module}' do not fit; copy it again")
         rank = self._pattern_value("rank_pattern", module, self.settings.get("r"))
         alpha = self._pattern_value("alpha_pattern", module, self.settings.get("lora_alpha"))
         scale = alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
-        product = scale * (pair["B"] @ pair["A"])
-        return product.t() if is_embedding or self.settings.get("fan_in_fan_out") else product
+        product, magnitude = scale * (second @ first), parts.get("magnitude_vector")
+        if magnitude is not None and magnitude.numel() != len(product):
+            raise FolderError(f"{self.path}: the magnitude of '{module}' does not fit its matrices; copy it again")
+        magnitude = None if magnitude is None else magnitude.flatten()
+        if is_embedding or self.settings.get("fan_in_fan_out"):
+            return _Change(product.t(), 0, magnitude)
+        return _Change(product, 1, magnitude)
 
     def _pattern_value(self, key: str, module: str, default: Any) -> float:
         """Return the rank or alpha of a module: that of the first pattern that its name ends with, or the default."""
@@ -90,13 +140,13 @@ class LoraAdapter:
             raise FolderError(f"{self.path / ADAPTER_CONFIG}: r and lora_alpha must be numbers above 0; copy it again")
         return float(value)
 
-    def _add(self, name: str, stored: StoredTensor, delta: StoredTensor) -> StoredTensor:
-        if stored.shape != delta.shape:
+    def _merge(self, name: str, stored: StoredTensor, change: _Change) -> StoredTensor:
+        if stored.shape != tuple(change.delta.shape):
             raise FolderError(
-                f"{self.path}: the adapter of '{name}' has shape {delta.shape}, but the weight of '{self.base}' has "
-                f"{stored.shape}; give its own base model"
+                f"{self.path}: the adapter of '{name}' has shape {tuple(change.delta.shape)}, but the weight of "
+                f"'{self.base}' has {stored.shape}; give its own base model"
             )
-        return StoredTensor(stored.file, stored.shape, lambda: stored.read().float() + delta.read())
+        return StoredTensor(stored.file, stored.shape, lambda: change.apply(stored.read()))
 
     def config(self, base: dict[str, Any], family: Family, tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
         """Return the config.json of the merged model: with the architecture of the adapter's task, and its labels."""

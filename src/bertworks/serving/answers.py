@@ -116,10 +116,11 @@ def decode_all(
 
 
 def embed_work(
-    served_model: ServedModel, texts: Sequence[str | Sequence[int]], pooling_kind: str | None, truncate: bool
+    served_model: ServedModel, texts: Sequence[str | Sequence[int]], pooling: Pooling | None, truncate: bool
 ) -> Work:
-    """Return the work for the Vectors of texts, which are strings or lists of token ids."""
-    pooling = served_model.pooling.with_kind(pooling_kind) if pooling_kind else served_model.pooling
+    """Return the work for the Vectors of texts, which are strings or lists of token ids; by default with the model's
+    own pooling."""
+    pooling = pooling or served_model.pooling
     tokenizer = served_model.model.tokenizer
     window_rule = served_model.embed_window_rule(pooling, truncate)
     windows = [

@@ -81,6 +81,12 @@ class RequestCancelledError(Exception):
     """The request that is being computed was cancelled."""
 
 
+class JobFuture(Future[list[Any]]):
+    """The future of a job's results; `start_time` is when the first of its batches began (time.monotonic)."""
+
+    start_time: float | None = None
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Job:
     """A queued request: its items, how many of them were scheduled, and the results so far."""
@@ -88,7 +94,7 @@ class _Job:
     queue: Queue
     items: Sequence[Any]
     lengths: tuple[int, ...]
-    future: Future[list[Any]]
+    future: JobFuture
     waiting_since: float
     results: list[Any]
     num_scheduled: int = 0
@@ -174,9 +180,9 @@ class BatchScheduler:
         if self._state.num_requests + num_arriving >= self.limits.requests:
             raise QueueFullError(self._estimate_wait())
 
-    def submit(self, queue: Queue, items: Sequence[Any]) -> Future[list[Any]]:
+    def submit(self, queue: Queue, items: Sequence[Any]) -> JobFuture:
         """Queue items and return the future of their results. Cancelling the future removes them from the queue."""
-        future: Future[list[Any]] = Future()
+        future = JobFuture()
         if not items:
             future.set_result([])
             return future
@@ -300,6 +306,9 @@ class BatchScheduler:
         items = [item for job_slice in job_slices for item in job_slice.items]
         num_tokens = sum(job_slice.num_tokens for job_slice in job_slices)
         start_time = time.monotonic()
+        for job_slice in job_slices:
+            future = job_slice.job.future
+            future.start_time = start_time if future.start_time is None else future.start_time
         try:
             results = queue.compute(items)
         except Exception as error:

@@ -97,9 +97,12 @@ class Endpoints:
         """Embed texts."""
         served = self._model(request, name, "embed")
         num_characters = self._service.check(len(body.inputs), body.texts())
-        vectors = await self._embed_texts(
-            lambda: embed_work(served, body.inputs, body.pooling, body.truncate), num_characters
-        )
+
+        def make_work() -> Work:
+            pooling = served.pooling.with_kind(body.pooling) if body.pooling else None
+            return embed_work(served, body.inputs, pooling, body.truncate)
+
+        vectors = await self._embed_texts(make_work, num_characters)
         return json_response(
             {
                 "vectors": vectors.values,
@@ -156,7 +159,8 @@ class Endpoints:
             raise RequestError(
                 422, f"an input has more than {self._service.limits.characters:,} tokens; split it into parts"
             )
-        vectors = await self._embed_texts(lambda: embed_work(served, inputs, None, False), num_characters)
+        pooling = None if body.dimensions is None else served.pooling.untruncated()
+        vectors = await self._embed_texts(lambda: embed_work(served, inputs, pooling, False), num_characters)
         values: list[Any] = list(self._service.truncate(served, vectors.values, body.dimensions))
         if body.encoding_format == "base64":
             values = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in values]
@@ -217,7 +221,10 @@ class Endpoints:
         num_characters = self._service.check(1, [query])
         if not query.strip():
             raise RequestError(422, "the query is empty; send at least one word")
-        vectors = await self._embed_texts(lambda: embed_work(search.served_model, [query], None, False), num_characters)
+        pooling = search.served_model.pooling.untruncated()  # as the passages of the index
+        vectors = await self._embed_texts(
+            lambda: embed_work(search.served_model, [query], pooling, False), num_characters
+        )
         results = await asyncio.to_thread(search.index.search, vectors.values[0], top_k)
         return json_response({"results": results})
 

@@ -103,7 +103,7 @@ def attention(encoder: Encoder, encoding: TruncatedEncoding, pad: int, query: At
 
     from bertworks.sampling.batch import collate_sequences
 
-    num_layers, num_heads = encoder.config.num_hidden_layers, encoder.config.layer_config.num_attention_heads
+    num_layers, num_heads = encoder.config.depth, encoder.config.layer_config.num_attention_heads
     query.check(num_layers, num_heads)
     batch = collate_sequences([encoding], pad).to(encoder.device)
     heads = slice(None) if query.head is None else slice(query.head, query.head + 1)

@@ -75,7 +75,7 @@ def write_passages(folder: Path, documents: Iterable[SplitDocument]) -> int:
 
 def write_vectors(folder: Path, model: LoadedModel, on_progress: Callable[[int], None]) -> int:
     """Write the vectors of passages.jsonl, resuming an interrupted run; return the vector size."""
-    pooling = replace(model.pooling, normalize=True)
+    pooling = replace(model.pooling.untruncated(), normalize=True)
     window_rule = resolve_window_rule(
         pooling, model.encoder.config.max_length, model_rule=stored_window_rule(model.metadata)
     )

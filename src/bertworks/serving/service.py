@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -38,6 +39,16 @@ class PassageSearch:
 
     index: PassageIndex
     served_model: ServedModel
+
+
+@dataclass(slots=True)
+class Timing:
+    """What a request cost: the number of tokens, and the seconds of its parts."""
+
+    num_tokens: int = 0
+    tokenization: float = 0.0
+    queue: float = 0.0
+    inference: float = 0.0
 
 
 class Service:
@@ -90,11 +101,23 @@ class Service:
         with _translate_errors():
             return truncate_vectors(vectors, size, served_model.dimensions, served_model.pooling.normalize)
 
-    async def answer(self, make_work: Callable[[], Work], num_characters: int) -> Any:
-        """Create the work of a request with the tokenizers, compute it and return its response, within the limits."""
+    async def answer(self, make_work: Callable[[], Work], num_characters: int, timing: Timing | None = None) -> Any:
+        """Create the work of a request with the tokenizers, compute it and return its response, within the limits.
+
+        What it cost is written to `timing`.
+        """
         async with self._enforce_limits():
+            arrival_time = time.monotonic()
             work = await self._tokenize(make_work, num_characters)
-            outputs = await asyncio.wrap_future(self.scheduler.submit(work.queue, work.items))
+            submit_time = time.monotonic()
+            future = self.scheduler.submit(work.queue, work.items)
+            outputs = await asyncio.wrap_future(future)
+            if timing is not None:
+                start_time = submit_time if future.start_time is None else future.start_time
+                timing.num_tokens = sum(map(work.queue.length_of, work.items))
+                timing.tokenization = submit_time - arrival_time
+                timing.queue = max(0.0, start_time - submit_time)
+                timing.inference = time.monotonic() - start_time
             if len(outputs) <= _MAX_INLINE_OUTPUTS:
                 return work.finish(outputs)
             return await asyncio.to_thread(work.finish, outputs)

@@ -19,15 +19,16 @@ from bertworks.embeddings.pooling import Pooling
 from bertworks.embeddings.sentence_settings import normalize_vectors, truncate_vectors
 from bertworks.errors import InputError
 from bertworks.serving import tei_schemas as schemas
-from bertworks.serving.answers import Floats, cosines
+from bertworks.serving.answers import Floats, Work, cosines
 from bertworks.serving.errors import RequestError
 from bertworks.serving.models import ServedModel
 from bertworks.serving.routing import JsonRoute, json_response
-from bertworks.serving.service import Service
+from bertworks.serving.service import Service, Timing
 from bertworks.serving.tei_answers import (
     Truncation,
     can_predict,
     can_rerank,
+    compute_headers,
     model_type_of,
     scores_of,
     tei_embed_work,
@@ -83,23 +84,23 @@ class TeiEndpoints:
         served, inputs = self._embedding_model(request), body.batch()
         num_characters = self._check(inputs)
         pooling = _with_prompt(served, body.prompt_name, inputs)
-        vectors = await self._embed(served, inputs, pooling, body, num_characters)
+        pooling = pooling if body.dimensions is None else pooling.untruncated()
+        vectors, headers = await self._embed(served, inputs, pooling, body, num_characters)
         try:
             vectors = truncate_vectors(vectors, body.dimensions, served.dimensions, normalize=False)
         except InputError as error:
             raise RequestError(422, str(error), error_type="Validation") from None
-        return json_response(normalize_vectors(vectors) if body.normalize else vectors)
+        return json_response(normalize_vectors(vectors) if body.normalize else vectors, headers=headers)
 
     async def embed_all(self, request: Request, body: schemas.TeiEmbedAllBody) -> Response:
         """Return the vectors of all tokens, special tokens included, without pooling."""
         served, inputs = self._embedding_model(request), body.batch()
         num_characters = self._check(inputs)
         pooling = _with_prompt(served, body.prompt_name, inputs)
-        return json_response(
-            await self._service.answer(
-                lambda: token_vectors_work(served, inputs, pooling, _truncation(body)), num_characters
-            )
+        vectors, headers = await self._compute(
+            served, lambda: token_vectors_work(served, inputs, pooling, _truncation(body)), num_characters
         )
+        return json_response(vectors, headers=headers)
 
     async def similarity(self, request: Request, body: schemas.TeiSimilarityBody) -> Response:
         """Return the cosine similarities of sentences to a source sentence."""
@@ -108,31 +109,33 @@ class TeiEndpoints:
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
         num_characters = self._check(texts)
         pooling = _with_prompt(served, parameters.prompt_name, texts)
-        vectors = await self._embed(served, texts, pooling, parameters, num_characters)
-        return json_response(cosines(vectors[1:], vectors[0]))
+        vectors, headers = await self._embed(served, texts, pooling, parameters, num_characters)
+        return json_response(cosines(vectors[1:], vectors[0]), headers=headers)
 
     async def predict(self, request: Request, body: schemas.TeiPredictBody) -> Response:
         """Predict the classes of texts or pairs, by descending score."""
         served = self._model(request, can_predict, "classifies texts; serve one that is fine-tuned for it")
         inputs = body.batch()
-        predictions = await self._predict(served, inputs, body)
+        predictions, headers = await self._predict(served, inputs, body)
+        value_name = _first_label(served)
         ranked = [
             [{"score": score, "label": label} for label, score in _by_descending_score(scores.items())]
-            for scores in (scores_of(prediction, body.raw_scores) for prediction in predictions)
+            for scores in (scores_of(prediction, body.raw_scores, value_name) for prediction in predictions)
         ]
-        return json_response(ranked if body.is_batch else ranked[0])
+        return json_response(ranked if body.is_batch else ranked[0], headers=headers)
 
     async def rerank(self, request: Request, body: schemas.TeiRerankBody) -> Response:
         """Rank texts by the score of a pair with the query."""
         served = self._model(request, can_rerank, "scores pairs; serve a reranker: a model with a single output")
         _check_not_empty(body.texts, "texts")
-        predictions = await self._predict(served, [(body.query, text) for text in body.texts], body)
+        predictions, headers = await self._predict(served, [(body.query, text) for text in body.texts], body)
         scores = [next(iter(scores_of(prediction, body.raw_scores).values())) for prediction in predictions]
         return json_response(
             [
                 {"index": index, "score": score, **({"text": body.texts[index]} if body.return_text else {})}
                 for index, score in _by_descending_score(enumerate(scores))
-            ]
+            ],
+            headers=headers,
         )
 
     async def tokenize(self, request: Request, body: schemas.TeiTokenizeBody) -> Response:
@@ -155,22 +158,26 @@ class TeiEndpoints:
         pooling: Pooling,
         body: schemas.TeiBody,
         num_characters: int,
-    ) -> Floats:
-        vectors: Floats = await self._service.answer(
-            lambda: tei_embed_work(served, inputs, pooling, _truncation(body)), num_characters
+    ) -> tuple[Floats, dict[str, str]]:
+        return await self._compute(
+            served, lambda: tei_embed_work(served, inputs, pooling, _truncation(body)), num_characters
         )
-        return vectors
 
     async def _predict(
         self, served: ServedModel, inputs: Sequence[tuple[str, ...]], body: schemas.TeiBody
-    ) -> Sequence[Any]:
+    ) -> tuple[Sequence[Any], dict[str, str]]:
         for texts in inputs:
             _check_not_empty("".join(texts), "inputs")
         num_characters = self._check_size(len(inputs), [text for texts in inputs for text in texts])
-        predictions: Sequence[Any] = await self._service.answer(
-            lambda: tei_predict_work(served, inputs, _truncation(body)), num_characters
-        )
-        return predictions
+        return await self._compute(served, lambda: tei_predict_work(served, inputs, _truncation(body)), num_characters)
+
+    async def _compute(
+        self, served: ServedModel, make_work: Callable[[], Work], num_characters: int
+    ) -> tuple[Any, dict[str, str]]:
+        """Return the result of a work, and the headers that say what it cost."""
+        timing = Timing()
+        result = await self._service.answer(make_work, num_characters, timing)
+        return result, compute_headers(served, num_characters, timing)
 
     def _check(self, inputs: Sequence[str | Sequence[int]]) -> int:
         """Check the number of inputs and their lengths; return the number of characters."""
@@ -233,6 +240,12 @@ def add_tei_endpoints(app: FastAPI, service: Service) -> None:
             name=f"tei_{path[1:]}",
             openapi_extra={"parameters": [_MODEL_PARAMETER]},
         )
+
+
+def _first_label(served: ServedModel) -> str:
+    """Return the label of the first output in the model's config.json, as TEI names a single value."""
+    assert served.task is not None
+    return str(served.task.config()["id2label"]["0"])
 
 
 def _truncation(body: schemas.TeiBody) -> Truncation:

@@ -21,6 +21,7 @@ from bertworks.serving.answers import Floats, Work, decode_all, token_ids_array
 from bertworks.serving.errors import RequestError
 from bertworks.serving.models import ServedModel
 from bertworks.serving.queues import PoolingInput, pooling_inputs
+from bertworks.serving.service import Timing
 from bertworks.tasks.classify import Classify, ClassPrediction
 from bertworks.tasks.contract import Features, InputSequence
 from bertworks.tasks.regress import Regress
@@ -116,16 +117,16 @@ def tei_predict_work(served_model: ServedModel, inputs: Sequence[tuple[str, ...]
     return Work(queue, [sequence for features in all_features for sequence in features.sequences], finish)
 
 
-def scores_of(prediction: Any, raw: bool) -> dict[str, float]:
+def scores_of(prediction: Any, raw: bool, value_name: str = "value") -> dict[str, float]:
     """Return the score of each label: its probability, or with `raw` the output of the head.
 
-    The probability of a value, which has no other class, is its sigmoid.
+    The probability of a value, which has no other class, is its sigmoid; its label is `value_name`.
     """
     if isinstance(prediction, ClassPrediction):
         logits = dict(zip(prediction.probabilities, prediction.logits.tolist(), strict=True))
         return logits if raw else dict(prediction.probabilities)
     fields = prediction.to_dict()
-    values: dict[str, float] = fields.get("values") or {"value": fields["value"]}
+    values: dict[str, float] = fields.get("values") or {value_name: fields["value"]}
     return values if raw else {name: (1 + math.tanh(value / 2)) / 2 for name, value in values.items()}
 
 
@@ -140,6 +141,25 @@ def tei_tokens(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> lis
         elif add_special_tokens:
             tokens.append({"id": token_id, "text": token, "special": True, "start": None, "stop": None})
     return tokens
+
+
+def compute_headers(served_model: ServedModel, num_characters: int, timing: Timing) -> dict[str, str]:
+    """Return TEI's headers of a response: what was computed, and the milliseconds that it took."""
+    total = timing.tokenization + timing.queue + timing.inference
+    is_gpu = served_model.model.encoder.device.type == "cuda"
+    seconds = {
+        "x-compute-time": total,
+        "x-total-time": total,
+        "x-tokenization-time": timing.tokenization,
+        "x-queue-time": timing.queue,
+        "x-inference-time": timing.inference,
+    }
+    return {
+        "x-compute-type": "gpu" if is_gpu else "cpu",
+        "x-compute-characters": str(num_characters),
+        "x-compute-tokens": str(timing.num_tokens),
+        **{name: str(int(1_000 * value)) for name, value in seconds.items()},
+    }
 
 
 def model_type_of(served_model: ServedModel) -> dict[str, Any]:

@@ -88,8 +88,8 @@ class ValuesPrediction:
 class Regress:
     """Text regression. Models are selected by Spearman correlation.
 
-    The predicted value is the head's output times `std` plus `mean`. A model of others may have several values, named
-    by `value_names`: it predicts and explains them, but is neither trained nor scored here.
+    The predicted value is the head's output times `std` plus `mean`. `value_names` are the labels of config.json. A
+    model of others may have several values: it predicts and explains them, but is neither trained nor scored here.
     """
 
     name: ClassVar[str] = "regress"
@@ -133,7 +133,7 @@ class Regress:
                 f"model is for 'classify'"
             )
         mean, std = metadata.get("scale", (0.0, 1.0))
-        return cls(mean=mean, std=std, value_names=_SINGLE if len(labels) == 1 else unique_labels(labels))
+        return cls(mean=mean, std=std, value_names=unique_labels(labels))
 
     @classmethod
     def matches_config(cls, config: Mapping[str, Any]) -> bool:
@@ -238,7 +238,7 @@ class Regress:
 
     def attribution_target(self, context: PredictionContext, target: str | None) -> AttributionTarget:
         if target is not None and target not in self.value_names:
-            names = "a number; omit the target" if self.value_names == _SINGLE else ", ".join(self.value_names)
+            names = "a number; omit the target" if len(self.value_names) == 1 else ", ".join(self.value_names)
             raise InputError(f"there is no '{target}' to explain: a regression model predicts {names}")
         name = self.value_names[0] if target is None else target
         return text_target(context, name, np.eye(len(self.value_names))[self.value_names.index(name)])

@@ -65,9 +65,9 @@ def step_bytes(
     per_token = config.activation_bytes(max_length)
     num_targets = math.ceil(config.target_ratio * num_tokens)
     logits = logits_bytes(num_targets, config.vocab_size)
-    layers = (config.num_hidden_layers - 1) * per_token.layer + per_token.last_layer
+    layers = (config.depth - 1) * per_token.layer + per_token.last_layer
     if activation_checkpointing:
-        layers = per_token.layer + FLOAT_BYTES * config.hidden_size * config.num_hidden_layers
+        layers = per_token.layer + FLOAT_BYTES * config.hidden_size * config.depth
     return state + num_tokens * (per_token.embeddings + layers) + max(logits, num_tokens * per_token.gradients)
 
 

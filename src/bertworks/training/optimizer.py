@@ -93,7 +93,7 @@ def parameter_depths(module: nn.Module) -> dict[str, int]:
     if not isinstance(encoder, Encoder):
         return dict.fromkeys(names, 0)
     depths = {f"encoder.{name}": depth for name, depth in encoder.layer_depths().items()}
-    return {name: depths.get(name, encoder.config.num_hidden_layers + 1) for name in names}
+    return {name: depths.get(name, encoder.config.depth + 1) for name in names}
 
 
 def freeze(module: nn.Module, settings: LayerwiseSettings) -> None:

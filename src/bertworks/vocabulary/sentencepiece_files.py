@@ -1,7 +1,7 @@
 """SentencePiece files without a tokenizer.json: a spiece.model, sentencepiece.bpe.model or spm.model in, a backend out.
 
-Each family arranges the pieces and special tokens in its own way; the layouts are those of transformers. Only unigram
-models are read, which all of these families have, whatever the file is called.
+Each family arranges the pieces and special tokens in its own way; the layouts are those of transformers. The models are
+unigram, which the releases of these families are, whatever the file is called, or BPE.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Pieces = list[tuple[str, float]]
 Settings = Mapping[str, Any]
 # Field numbers of ModelProto, and of its pieces and specs.
 _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3
-_MODEL_TYPE, _UNIGRAM = 3, 1
+_MODEL_TYPE, _UNIGRAM, _BPE = 3, 1, 2
+_BYTE_FALLBACK = 35
 _CHARACTER_MAP = 2
 _BERT_PAIR = ("{cls}:0 $A:0 {sep}:0", "{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1")
 _ROBERTA_PAIR = ("{cls} $A {sep}", "{cls} $A {sep} {sep} $B {sep}")
@@ -33,10 +34,16 @@ _XLNET_PAIR = ("$A:0 {sep}:0 {cls}:2", "$A:0 {sep}:0 $B:1 {sep}:1 {cls}:2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentencePieceModel:
-    """The content of a file: pieces with their scores, and the table of its normalization."""
+    """The content of a file: pieces with their scores, and the table of its normalization.
+
+    A BPE model merges the pair of neighbors whose piece has the highest score; with `has_bytes` it spells unknown
+    characters as bytes.
+    """
 
     pieces: Pieces
     character_map: bytes
+    is_bpe: bool = False
+    has_bytes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +80,10 @@ def read_sentencepiece(path: Path, settings: Settings, model_type: str) -> token
         raise InputError(f"{path} has no piece {unknown}; it is not the file of a model of this family")
     if len(set(names)) != len(names):
         raise InputError(f"{path} has a piece twice; use the file of the model")
-    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=names.index(unknown), byte_fallback=False))
+    if model.is_bpe:
+        backend = tokenizers.Tokenizer(_bpe_model(pieces, unknown, model.has_bytes))
+    else:
+        backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=names.index(unknown), byte_fallback=False))
     normalizer = layout.normalizer(settings, model)
     if normalizer is not None:
         backend.normalizer = normalizer
@@ -81,7 +91,9 @@ def read_sentencepiece(path: Path, settings: Settings, model_type: str) -> token
     mark = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
     before = [pre_tokenizers.WhitespaceSplit()] if layout.split_spaces else _punctuation_splits(settings)
     backend.pre_tokenizer = pre_tokenizers.Sequence([*before, mark])
-    backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    spaces = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    has_bytes = model.is_bpe and model.has_bytes
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
     tokens = (*layout.specials, *(token for token in layout.others if token in names))
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in tokens])
     _, _, cls, sep, _ = layout.specials
@@ -89,6 +101,19 @@ def read_sentencepiece(path: Path, settings: Settings, model_type: str) -> token
     ids = [(token, backend.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
     backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     return backend
+
+
+def _bpe_model(pieces: Pieces, unknown: str, has_bytes: bool) -> models.BPE:
+    """Return the BPE model of pieces: any two pieces that make a third are merged, those of the highest score first."""
+    vocab = {piece: index for index, (piece, _) in enumerate(pieces)}
+    merges = [
+        (-score, vocab[piece], cut, piece)
+        for piece, score in pieces
+        for cut in range(1, len(piece))
+        if piece[:cut] in vocab and piece[cut:] in vocab
+    ]
+    pairs = [(piece[:cut], piece[cut:]) for _, _, cut, piece in sorted(merges)]
+    return models.BPE(vocab, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=has_bytes)
 
 
 def _punctuation_splits(settings: Settings) -> list[pre_tokenizers.PreTokenizer]:
@@ -101,15 +126,21 @@ def _parse(path: Path) -> SentencePieceModel:
         data = path.read_bytes()
         specs = messages_of(data)
         pieces = [_piece(value) for number, value in fields_of(data) if number == _PIECE and isinstance(value, bytes)]
-        model_type = numbers_of(specs.get(_TRAINER, b"")).get(_MODEL_TYPE, _UNIGRAM)
+        trainer = numbers_of(specs.get(_TRAINER, b""))
+        model_type = trainer.get(_MODEL_TYPE, _UNIGRAM)
         character_map = messages_of(specs.get(_NORMALIZER, b"")).get(_CHARACTER_MAP, b"")
     except OSError as error:
         raise InputError(f"{path} cannot be read: {unreadable_reason(error)}") from None
     except (ValueError, IndexError, KeyError, OverflowError) as error:
         raise InputError(f"{path} is not a SentencePiece model, or it is damaged ({error}); copy it again") from None
-    if model_type != _UNIGRAM or not pieces:
-        raise InputError(f"{path} is not a unigram model, the only kind that is read; use a tokenizer.json")
-    return SentencePieceModel(pieces=pieces, character_map=character_map)
+    if model_type not in (_UNIGRAM, _BPE) or not pieces:
+        raise InputError(f"{path} is no unigram or BPE model, the kinds that are read; use a tokenizer.json")
+    return SentencePieceModel(
+        pieces=pieces,
+        character_map=character_map,
+        is_bpe=model_type == _BPE,
+        has_bytes=bool(trainer.get(_BYTE_FALLBACK)),
+    )
 
 
 def _piece(data: bytes) -> tuple[str, float]:

@@ -39,7 +39,8 @@ class SurfaceForm:
 
 def surface_form(tokenizer: Tokenizer, token_id: int) -> SurfaceForm:
     """Return the surface form of a token."""
-    return _SURFACE_FORMS.get(tokenizer.kind, _words)(tokenizer.tokens[token_id])
+    kind = "unigram" if tokenizer.marks_spaces else tokenizer.kind
+    return _SURFACE_FORMS.get(kind, _words)(tokenizer.tokens[token_id])
 
 
 def decode_tokens(tokenizer: Tokenizer, input_ids: Sequence[int]) -> str:

@@ -97,6 +97,7 @@ class Tokenizer:
         vocabulary = token_ids(backend)
         state = json.loads(backend.to_str())
         self.kind = detect_kind(backend).name
+        self.marks_spaces = '"Metaspace"' in json.dumps(state["pre_tokenizer"])  # the vocabularies of SentencePiece
         self.specials = specials
         self.backend = backend
         self.tokens: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))

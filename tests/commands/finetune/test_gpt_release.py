@@ -18,6 +18,7 @@ from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.errors import SettingsError
+from bertworks.exporters.export import ExportRequest, export
 from bertworks.inference.attribution import explain
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.model import load
@@ -130,6 +131,18 @@ def test_a_pair_has_two_sequences_with_spans_in_the_order_of_the_texts(finetuned
     explanation = explain(predictor, example)
     delta = explanation.output - explanation.baseline_output - sum(text.weights.sum() for text in explanation.texts)
     assert abs(delta) < 0.02 * sum(np.abs(text.weights).sum() for text in explanation.texts) + 1e-6
+
+
+def test_a_classifier_of_transformers_is_exported_without_special_tokens_too(released: Path, tmp_path: Path):
+    config = transformers.AutoConfig.from_pretrained(released, num_labels=3)
+    hf_model = randomize_weights(transformers.OpenAIGPTForSequenceClassification(config))
+    hf_model.save_pretrained(tmp_path / "hf")
+    (tmp_path / "hf" / "tokenizer.json").write_bytes((released / "tokenizer.json").read_bytes())
+    export(ExportRequest(model=str(tmp_path / "hf"), target="onnx", output=tmp_path / "onnx"))
+    model = load(tmp_path / "onnx")
+    with torch.no_grad():
+        logits = hf_model(torch.tensor([model.tokenizer.tokenize("the river").input_ids.tolist()])).logits[0]
+    assert np.abs(model.predict(["the river"])[0].logits - logits.numpy()).max() < 1e-4
 
 
 def test_both_orders_of_single_texts_are_refused(released: Path, tmp_path: Path):

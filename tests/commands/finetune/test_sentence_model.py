@@ -10,13 +10,21 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from small_models import write_pretrained
 
 import bertworks
+from bertworks.commands.finetune.adapt_settings import AdaptSettings
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
 from bertworks.embeddings.pooling import read_pooling
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-RECIPE = FinetuneRecipe(batch_size=4, learning_rate=1e-3, epochs=1, max_restarts=0, baselines=False)
+RECIPE = FinetuneRecipe(
+    batch_size=4,
+    learning_rate=1e-3,
+    epochs=1,
+    max_restarts=0,
+    baselines=False,
+    adapt=AdaptSettings(epochs=1, learning_rate=1e-3, batch_size=4),
+)
 TEXTS = ["the cat sat on the mat", "good", "it was a very good film and the dog was not bad or dull in paris"]
 
 
@@ -35,6 +43,11 @@ def finetuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     request = FinetuneRequest(task="classify", model=str(base), train=train, output=folder / "run", recipe=RECIPE)
     list(run_finetune(request))
     return base, folder / "run" / "model"
+
+
+def test_an_adapted_folder_keeps_it_too(finetuned: tuple[Path, Path]):
+    base, folder = finetuned
+    assert read_pooling(folder.parent / "adapt" / "model") == read_pooling(base)
 
 
 def test_the_fine_tuned_folder_keeps_the_pooling(finetuned: tuple[Path, Path]):

@@ -27,6 +27,7 @@ from bertworks.errors import BertworksError, FolderError
 from bertworks.inference.predictor import Predictor
 from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.provenance import hashes_of
+from bertworks.models.sentence_files import read_sentence_files
 from bertworks.models.tensor_names import load_into
 from bertworks.objectives.mlm import MlmModule
 from bertworks.objectives.objective import ObjectiveModule
@@ -287,7 +288,8 @@ def _finish(run: _AdaptationRun) -> Iterator[FinetuneEvent]:
         "digest": run.digest,
         **hashes_of(adaptation.request.model or None),
     }
-    write_model(folder / "model", run.module, adaptation.predictor.tokenizer, metadata)
+    sentence_files = read_sentence_files(base.path)
+    write_model(folder / "model", run.module, adaptation.predictor.tokenizer, metadata, sentence_files=sentence_files)
     keep_last(folder / "checkpoints", 0, set())
     losses = f"; loss on dev texts {held_out[0].loss:.3f} before, {held_out[-1].loss:.3f} after" if held_out else ""
     yield FinetuneEvent(

@@ -103,7 +103,7 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
     if recipe.mlm_weight or recipe.lm_weight:
         batches.corruption = Masker(base.tokenizer) if recipe.mlm_weight else NextTokenTargets()
     module.to(device)
-    num_layers = module.encoder.config.num_hidden_layers
+    num_layers = module.encoder.config.depth
     layerwise = recipe.layerwise.resolve(batches.num_steps * recipe.epochs, num_layers)
     freeze(module, layerwise)
     module.encoder.set_precision(precision)

@@ -76,13 +76,13 @@ def step_flops(config: EncoderConfig, batch_size: int, length: int, mask_prob: f
         2 * num_masked * (hidden_size * hidden_size + hidden_size * config.vocab_size)
         + 2 * batch_size * hidden_size * hidden_size
     )
-    return float(_FORWARD_BACKWARD_FACTOR * (config.num_hidden_layers * layer + heads))
+    return float(_FORWARD_BACKWARD_FACTOR * (config.depth * layer + heads))
 
 
 def layer_parameters(config: EncoderConfig) -> int:
     """Return the number of parameters of all layers, without the embeddings: what the loss depends on."""
     hidden_size, intermediate_size = config.hidden_size, config.feed_forward_size
-    return config.num_hidden_layers * (
+    return config.depth * (
         4 * hidden_size * hidden_size + 2 * hidden_size * intermediate_size + intermediate_size + 9 * hidden_size
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bertworks.errors import SettingsError
 from bertworks.models.folder import ModelFolder, check_tied, read_folder, write_folder
 from bertworks.models.hub import fetch
 from bertworks.models.resize import ResizedModel, resize_token_embeddings
+from bertworks.models.sentence_files import read_sentence_files
 from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
 from bertworks.objectives.mlm import MlmModule
 from bertworks.objectives.objective import ObjectiveModule
@@ -33,13 +34,15 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 class ModelInit:
     """The initial model of a run: a config for random weights, or an existing model resized to the vocabulary.
 
-    `digest` is a hash of the existing model's weights; empty without one.
+    `digest` is a hash of the existing model's weights; empty without one. `sentence_files` are its files of
+    sentence-transformers, which the new model keeps.
     """
 
     config: EncoderConfig
     tokenizer: Tokenizer
     base_model: ResizedModel | None = None
     digest: str = ""
+    sentence_files: Mapping[str, bytes] = field(default_factory=dict, kw_only=True)
 
 
 def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model: str | None) -> ModelInit:
@@ -58,7 +61,8 @@ def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model:
             f"{config.max_length} positions; lower max_length of the phase"
         )
     check_objective(config.model_type, recipe.objective)
-    return ModelInit(config, tokenizer, resized, _digest(resized.tensors))
+    sentence_files = read_sentence_files(folder.path)
+    return ModelInit(config, tokenizer, resized, _digest(resized.tensors), sentence_files=sentence_files)
 
 
 def new_model_folder(model: ModelRecipe | None, vocabulary: Path | None) -> ModelFolder:
@@ -118,8 +122,12 @@ def write_model(
     tokenizer: Tokenizer,
     metadata: Mapping[str, Any],
     tensors: Mapping[str, torch.Tensor] | None = None,
+    sentence_files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a trained module as a model folder, with `tensors` instead of its own weights if they are given."""
+    """Write a trained module as a model folder, with `tensors` instead of its own weights if they are given.
+
+    `sentence_files` are those of a sentence-transformers base, by name.
+    """
     config = module.encoder.config
     write_folder(
         folder,
@@ -127,6 +135,7 @@ def write_model(
         to_hf_names(module.state_dict() if tensors is None else dict(tensors), tensor_names_of(module)),
         tokenizer,
         {"attention": module.attention, **metadata},
+        sentence_files,
     )
 
 

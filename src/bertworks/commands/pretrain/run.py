@@ -96,6 +96,7 @@ class _PretrainRun:
     digest: str  # what must be equal for a checkpoint to be resumed
     masked_sentences: tuple[str, ...]
     evaluation_steps: EvaluationSteps
+    sentence_files: Mapping[str, bytes]
     train_state: TrainState = field(default_factory=TrainState)
     stateful_batches: StatefulBatches = field(default_factory=StatefulBatches)
     best: _BestEvaluation = field(default_factory=_BestEvaluation)
@@ -202,6 +203,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
         digest=recipe_hash(recipe, corpus, model_init.digest),
         masked_sentences=sample_masked_sentences(corpus, 6),
         evaluation_steps=EvaluationSteps(recipe, request.output),
+        sentence_files=model_init.sentence_files,
     ), notes
 
 
@@ -372,7 +374,7 @@ def _write_results(run: _PretrainRun) -> Iterator[TrainEvent]:
     metadata = {"objective": recipe.objective, "recipe": asdict(recipe), "scores": {"held_out_loss": loss}}
     metadata |= {**hashes_of(run.request.init_model, run.corpus.folder), **languages_of(run.corpus.manifest)}
     with use_averaged_weights(run.module, run.optimizer.weight_average):
-        write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors)
+        write_model(folder, run.module, run.corpus.tokenizer, metadata, tensors, run.sentence_files)
     run.run_info["finished"] = now()
     write_json(run.request.output / "run.json", run.run_info)
     verdict = read_verdict(run.request.output)
