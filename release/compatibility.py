@@ -78,11 +78,12 @@ def measure_rows(section: Section, only: Sequence[str] = ()) -> Iterator[Row]:
                 yield measure_row(Path(folder))
 
 
-def render(template: str, tables: Mapping[str, str], seconds: float) -> str:
+def render(template: str, tables: Mapping[str, str]) -> str:
     """Return the page: the template with these tables, and the run that made them."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     parts = {
-        "run": f"bertworks {bertworks.__version__}, {datetime.date.today()}, {seconds:.0f} s; {versions}.",
+        "run": f"bertworks {bertworks.__version__}, {datetime.date.today()}, {time.process_time():.0f} s of processor "
+        f"time; {versions}.",
         "others": ", ".join(f"`{name}`" for name in ENCODERS if name not in compatibility_models.model_types()),
         **tables,
     }
@@ -107,7 +108,7 @@ def run(page: Path, only: Sequence[str] = ()) -> int:
         print("\n\n".join(tables.values()))
     else:
         template = TEMPLATE.read_text(encoding="utf-8")
-        page.write_text(render(template, tables, time.monotonic() - start), encoding="utf-8")
+        page.write_text(render(template, tables), encoding="utf-8")
     print(f"{num_failed} cells failed, in {time.monotonic() - start:.0f} s")
     return num_failed
 

@@ -207,7 +207,8 @@ def convert_value(kind: Any, value: Any, location: str) -> Any:
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        return _convert_annotated(*arguments, value, location)
+        plain_kind, condition = arguments
+        return _convert_annotated(plain_kind, condition, value, location)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(arguments, value, location)
     if origin is dict or (is_dataclass(kind) and isinstance(kind, type)):
