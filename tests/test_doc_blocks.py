@@ -136,7 +136,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 def test_the_cells_of_a_tutorial_print_what_it_shows(path: Path, tmp_path: Path, monkeypatch, one_thread):
     shutil.copytree(path.parent / "data", tmp_path / "data")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     namespace: dict[str, object] = {}
     for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         if cell["cell_type"] == "code":
