@@ -45,6 +45,7 @@ LAYERS = [
     "commands",
     "exporters",
     "serving",
+    "folder_info",
     "api",
     "cli",
     "__main__",

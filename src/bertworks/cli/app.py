@@ -42,6 +42,7 @@ COMMANDS = {
     "serve": "Serve models over HTTP, with a web page.",
     "export": "Export a model to ONNX, OpenVINO, fp16 or int8, with a certificate of parity.",
     "package": "Write a model as an installable Python package with fp16 weights and a model card.",
+    "info": "Tell what a folder is: kind, origin, content, state, and the next command.",
     "show": "Print examples, documents, sentences or tokens of a corpus or vocabulary.",
     "verify": "Compare the files of a model or corpus with their recorded hashes; accept changes by hand.",
 }

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import bertworks
 from bertworks.corpus.units import split_hash
 from bertworks.disk import check_on_disk, is_vacant, staged_folder, write_json
 from bertworks.errors import FolderError
@@ -108,7 +109,7 @@ def _save_with_report(tokenizer: Tokenizer, texts: _Texts, output: Path) -> Voca
     report = VocabularyReport(tokenizer, coverage, description, texts.counts)
     with staged_folder(output) as staged:
         tokenizer.save(staged)
-        write_json(staged / "report.json", report.to_dict())
+        write_json(staged / "report.json", {"made_by": f"bertworks {bertworks.__version__}", **report.to_dict()})
     return report
 
 
