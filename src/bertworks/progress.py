@@ -6,6 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressDetail:
+    """What a bar shows besides the count: a text such as the loss, and the seconds left if the run knows better."""
+
+    text: str = ""
+    seconds_left: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """`done` of `total` bytes or units of a stage; total is None where it is unknown (a pipe)."""
@@ -14,6 +22,21 @@ class Progress:
     done: int
     total: int | None
     unit: str
+    detail: ProgressDetail = ProgressDetail()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the stage counts anything; without a unit, only its name is known."""
+        return bool(self.unit)
 
 
 ProgressCallback = Callable[[Progress], None]
+
+
+def begin_stage(stage: str) -> Progress:
+    """Return the event of a stage that cannot count what it does."""
+    return Progress(stage, 0, None, "")
+
+
+def ignore_progress(progress: Progress) -> None:
+    """The callback of a caller who does not watch."""

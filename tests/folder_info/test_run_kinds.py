@@ -69,7 +69,7 @@ def test_a_sweep_names_its_best_run(tmp_path: Path):
     (tmp_path / "sweep.json").write_text(json.dumps(rows))
     info = describe_sweep(tmp_path)
     assert (info.state, info.facts["best run"], info.facts["best dev score"]) == (FINISHED, names[1], 0.8)
-    assert info.next_command == f"bertworks predict {tmp_path / names[1]} TEXTS"
+    assert info.next_command == f"bertworks predict {tmp_path / names[1] / 'model'} TEXTS"
 
 
 def test_a_comparison_is_finished_when_every_member_has_every_seed(tmp_path: Path):

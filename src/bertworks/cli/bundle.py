@@ -9,7 +9,6 @@ import typer
 
 from bertworks.cli.command import Command, command_app
 from bertworks.cli.progress import show_progress
-from bertworks.progress import Progress
 
 app = command_app()
 
@@ -42,7 +41,7 @@ def bundle_command(
         runs=tuple(runs), output=output, bases=tuple(base or ()), corpus=corpus, manifest=manifest, index=index
     )  # fmt: skip
     with show_progress() as on_progress:
-        result = bundle(request, lambda done, total: on_progress(Progress("embed", done, total, "passages")))
+        result = bundle(request, on_progress)
     print(f"{result.folder}: {', '.join(result.models)}; {result.num_files:,} files")
     for link in result.chain:
         if link.earlier is None:

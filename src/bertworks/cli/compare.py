@@ -10,7 +10,7 @@ import typer
 from bertworks.choices import COMPARE_RECIPES
 from bertworks.cli.command import Command, command_app
 from bertworks.cli.options import Device, Ray, RayCpus, RunFolder, Vocabulary
-from bertworks.cli.printers import FinetunePrinter, PretrainPrinter
+from bertworks.cli.printers import PRETRAIN_LOG_STEPS, FinetunePrinter, PretrainPrinter, StatusLine
 
 if TYPE_CHECKING:
     from bertworks.commands.compare.member import CompareEvent
@@ -69,14 +69,16 @@ def compare_command(
     }  # fmt: skip
     settings = read_compare_recipe(recipe, {name: value for name, value in options.items() if value is not None})
     settings = settings.with_overrides(task or [], only or [], overrides or [])
-    request, printer = CompareRequest(settings, output, device), _ComparePrinter()
-    if ray is None:
-        report = compare(request, on_event=printer.show)
-    else:
-        from bertworks.commands.ray_runs import compare_on, open_ray_pool
+    request = CompareRequest(settings, output, device)
+    with StatusLine(PRETRAIN_LOG_STEPS) as line:
+        printer = _ComparePrinter(line)
+        if ray is None:
+            report = compare(request, on_event=printer.show)
+        else:
+            from bertworks.commands.ray_runs import compare_on, open_ray_pool
 
-        with open_ray_pool(ray, device, ray_cpus) as pool:
-            report = compare_on(pool, request, printer.show)
+            with open_ray_pool(ray, device, ray_cpus) as pool:
+                report = compare_on(pool, request, printer.show)
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -92,8 +94,8 @@ def compare_command(
 class _ComparePrinter:
     """Prints the events of all runs, each kind as its own command does."""
 
-    def __init__(self) -> None:
-        self._pretrain_printer, self._finetune_printer = PretrainPrinter(), FinetunePrinter()
+    def __init__(self, line: StatusLine) -> None:
+        self._pretrain_printer, self._finetune_printer = PretrainPrinter(line), FinetunePrinter(line)
 
     def show(self, event: CompareEvent) -> None:
         from bertworks.commands.finetune.request import FinetuneEvent

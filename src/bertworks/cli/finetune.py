@@ -27,7 +27,7 @@ from bertworks.cli.options import (
     TextColumn,
     columns_of,
 )
-from bertworks.cli.printers import FinetunePrinter
+from bertworks.cli.printers import FINETUNE_LOG_STEPS, FinetunePrinter, StatusLine
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
 from bertworks.settings import recipe_path
@@ -180,10 +180,12 @@ def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, 
             return _best_of(sweep_on(pool, request, recipes), len(recipes))
     if len(recipes) > 1:
         return _best_of(sweep(request, recipes), len(recipes))
-    printer, is_finished = FinetunePrinter(), False
-    for event in run_finetune(request):
-        printer.show(event)
-        is_finished = is_finished or event.model_folder is not None
+    is_finished = False
+    with StatusLine(FINETUNE_LOG_STEPS) as line:
+        printer = FinetunePrinter(line)
+        for event in run_finetune(request):
+            printer.show(event)
+            is_finished = is_finished or event.model_folder is not None
     if not is_finished:  # Ctrl-C: the last event said that a checkpoint was saved
         raise typer.Exit(130)
     return request.output
@@ -196,13 +198,14 @@ def _best_of(events: Iterator[FinetuneEvent | Outcome], num_runs: int) -> Path:
 
     from bertworks.commands.finetune.sweep import Outcome
 
-    printer = FinetunePrinter()
     outcomes: list[Outcome] = []
-    for event in events:
-        if isinstance(event, Outcome):
-            outcomes.append(event)
-        else:
-            printer.show(event)
+    with StatusLine(FINETUNE_LOG_STEPS) as line:
+        printer = FinetunePrinter(line)
+        for event in events:
+            if isinstance(event, Outcome):
+                outcomes.append(event)
+            else:
+                printer.show(event)
     if outcomes:
         table = Table("batch size", "learning rate", "epochs", "dev", "std", "seeds", box=None)
         for row in Outcome.table(outcomes):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,9 @@ import typer
 
 from bertworks.cli.command import Command, command_app
 from bertworks.cli.options import AsJson, Device, Vocabulary
+from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.progress import begin_stage
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def plan_command(
         plan_request = PlanRequest(
             corpus=data, budget=budget, vocabulary=vocab, memory=available_bytes(torch_device)
         )  # fmt: skip
-        _show_plan(plan(plan_request, DeviceBenchmark(torch_device), _print_status), path, data, as_json)
+        with show_progress(log_stages=True) as on_progress:
+            result = plan(plan_request, DeviceBenchmark(torch_device), lambda text: on_progress(begin_stage(text)))
+        _show_plan(result, path, data, as_json)
         return
     if output is not None:
         raise SettingsError("--output needs --budget: with --recipe nothing is written")
@@ -99,7 +102,9 @@ def plan_command(
         recipe=read_recipe(recipe_file, PretrainRecipe), corpus=data, vocabulary=vocab,
         hardware=_parse_hardware(hardware or [], flops, devices, utilisation), memory=available_bytes(torch_device),
     )  # fmt: skip
-    _show_estimate(estimate(request, DeviceBenchmark(torch_device), _print_status), as_json)
+    with show_progress(log_stages=True) as on_progress:
+        cost = estimate(request, DeviceBenchmark(torch_device), lambda text: on_progress(begin_stage(text)))
+    _show_estimate(cost, as_json)
 
 
 def _check_options(budget: str, recipe: str, nodes: list[int] | None) -> None:
@@ -107,10 +112,6 @@ def _check_options(budget: str, recipe: str, nodes: list[int] | None) -> None:
         raise SettingsError(
             "give --budget (such as 2h) for a recommended recipe, or --recipe for the cost of one; not both"
         )
-
-
-def _print_status(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _check_writable(path: Path, force: bool) -> Path:

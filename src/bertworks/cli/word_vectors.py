@@ -14,6 +14,7 @@ from bertworks.cli.command import Command, CommandGroup, choice, command_app
 from bertworks.cli.options import AsJson, Field, Format, Sources, TopK, Workers
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.progress import begin_stage
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -114,7 +115,9 @@ def eval_command(
     from bertworks.embeddings.static_files import read_vectors
     from bertworks.metrics.word_vectors import Similarity
 
-    scores = evaluate_vectors(read_vectors(vectors), files)
+    with show_progress() as on_progress:
+        on_progress(begin_stage("evaluating the vectors"))
+        scores = evaluate_vectors(read_vectors(vectors), files)
     if as_json:
         print(json.dumps({name: _score_to_dict(score) for name, score in scores.items()}, ensure_ascii=False))
         return
@@ -200,7 +203,9 @@ def convert_command(
     """Convert VECTORS to another format: word2vec or GloVe files for other tools, or a folder of ours. Lossless."""
     from bertworks.commands.word_vectors import convert_vectors
 
-    table = convert_vectors(vectors, output, format)
+    with show_progress() as on_progress:
+        on_progress(begin_stage("converting the vectors"))
+        table = convert_vectors(vectors, output, format)
     print(f"{len(table):,} words, vectors of size {table.vector_size}: {output}")
 
 

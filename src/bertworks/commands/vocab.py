@@ -14,7 +14,7 @@ from bertworks.disk import check_on_disk, is_vacant, staged_folder, write_json
 from bertworks.errors import FolderError
 from bertworks.folder_lock import lock_output
 from bertworks.parallel.workers import Workers, in_order, num_cores, run_units
-from bertworks.progress import Progress, ProgressCallback
+from bertworks.progress import Progress, ProgressCallback, begin_stage
 from bertworks.reading import convert_paths
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
@@ -137,6 +137,7 @@ class _Texts:
                 self.first = part.texts[:1000]
             yield from part.texts
             self._watch(Progress("reading", num_done, total, "bytes"))
+        self._watch(begin_stage("training the vocabulary"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

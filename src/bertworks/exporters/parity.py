@@ -22,6 +22,7 @@ from bertworks.engines.onnx_graph import LAST_HIDDEN_STATE, LOGITS, POOLER_OUTPU
 from bertworks.exporters.sample_texts import TEXTS
 from bertworks.inference.fill_mask import MaskFiller
 from bertworks.inference.model import Model
+from bertworks.progress import ProgressCallback, begin_stage, ignore_progress
 from bertworks.sampling.batch import Batch, collate_sequences
 from bertworks.sampling.windows import Window, WindowRule, make_windows
 from bertworks.vocabulary.tokenizer import SpecialTokenIds
@@ -94,16 +95,20 @@ def sample_of_examples(model: Model, examples: Iterable[Any], name: str) -> Pari
 
 
 @torch.inference_mode()
-def compare(original: Model, exported: Model, sample: ParitySample) -> ParityResult:
+def compare(
+    original: Model, exported: Model, sample: ParitySample, watch: ProgressCallback = ignore_progress
+) -> ParityResult:
     """Compare the outputs of two models on the same batches."""
     differences: dict[str, float] = {}
     max_values: dict[str, float] = {}
+    watch(begin_stage("comparing outputs"))
     for batch in _batches(sample.sequences, original.tokenizer.specials.pad):
         pairs = zip(_outputs(original, batch), _outputs(exported, batch), strict=True)
         for (name, expected), (_, actual) in pairs:
             difference = float((expected - actual).abs().max())
             differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(difference) else difference)
             max_values[name] = max(max_values.get(name, 0.0), float(expected.abs().max()))
+    watch(begin_stage("comparing vectors"))
     pooling, pad = original.pooling, original.tokenizer.specials.pad
     vectors = (sequence_vectors(model.encoder, sample.sequences, pooling, pad) for model in (original, exported))
     return ParityResult(differences, max_values, cosines_of(*vectors), compare_mlm(original, exported, sample))

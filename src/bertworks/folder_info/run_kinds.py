@@ -140,7 +140,7 @@ def describe_sweep(folder: Path) -> FolderInfo:
         version=infos[0].version if infos else "",
         facts=known(facts),
         state=FINISHED if is_finished else UNFINISHED,
-        next_command=f"bertworks predict {folder / best['folder']} TEXTS" if best else next_command,
+        next_command=f"bertworks predict {folder / best['folder'] / MODEL_FOLDER} TEXTS" if best else next_command,
     )
 
 
