@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Progress:
     done: int
     total: int | None
     unit: str
-    detail: ProgressDetail = ProgressDetail()
+    detail: ProgressDetail = field(default=ProgressDetail(), kw_only=True)
 
     @property
     def is_counted(self) -> bool:

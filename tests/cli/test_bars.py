@@ -49,7 +49,7 @@ def test_the_less_important_parts_are_left_out_first(width: int, text: str):
 def test_a_bar_has_the_stage_the_count_and_the_loss(terminal: Terminal):
     with Bars() as shown:
         shown.show(begin_stage("loading"))
-        shown.show(Progress("finetune", 5, 10, "steps", ProgressDetail(text="loss 0.250", seconds_left=9)))
+        shown.show(Progress("finetune", 5, 10, "steps", detail=ProgressDetail(text="loss 0.250", seconds_left=9)))
     *_, loading, last = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").split("\n")[:-1]
     assert loading.startswith("loading ")
     assert re.fullmatch(r"finetune [━╸╺ ]+ 5 of 10 steps, 9 s left, loss 0\.250 *", last)

@@ -47,7 +47,7 @@ def test_the_rate_of_resumed_work_counts_from_its_first_event(clock: list[float]
 
 def test_the_estimate_of_the_run_itself_wins_and_the_loss_is_shown(clock: list[float]):
     detail = ProgressDetail(text="mlm 2.310", seconds_left=12_000)
-    stage = StageClock(Progress("pretrain", 5, 10, "steps", detail))
+    stage = StageClock(Progress("pretrain", 5, 10, "steps", detail=detail))
     assert stage.parts() == {"left": "3 h 20 min left", "detail": "mlm 2.310", "count": "5 of 10 steps"}
 
 

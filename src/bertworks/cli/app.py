@@ -10,6 +10,8 @@ from tempfile import gettempdir
 from typing import Any
 
 import typer
+from typer._click.core import Command
+from typer._click.shell_completion import CompletionItem
 
 from bertworks.cli.command import CommandGroup
 from bertworks.errors import BertworksError
@@ -71,6 +73,11 @@ class LazyCommands(CommandGroup):
             print(f"bertworks: interrupted{hint}", file=sys.stderr)
             raise typer.Exit(130) from None
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+        """Complete commands from the table above, for the same reason."""
+        items = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*items, *Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands from the table above, so that `bertworks --help` imports none of them."""
         with formatter.section("Commands"):
@@ -85,9 +92,7 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
-    cls=LazyCommands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.callback(help="BERT from raw text to production. `bertworks COMMAND --help` describes a command.")

@@ -78,7 +78,12 @@ def command_app(cls: type[TyperGroup] | None = None, help: str | None = None) ->
 
 def choice(option: str, names: Sequence[str], help: str) -> Any:  # noqa: A002
     """Return an option that accepts one of `names` and suggests the nearest for anything else."""
-    return typer.Option(metavar="NAME", help=f"{help} ({', '.join(names)})", callback=_one_of(option, names))
+    return typer.Option(
+        metavar="NAME",
+        help=f"{help} ({', '.join(names)})",
+        callback=_one_of(option, names),
+        autocompletion=lambda: list(names),
+    )
 
 
 def _one_of(option: str, names: Sequence[str]) -> Callable[[Any], Any]:

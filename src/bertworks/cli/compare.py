@@ -9,6 +9,7 @@ import typer
 
 from bertworks.choices import COMPARE_RECIPES
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.completion import complete_compare_recipe
 from bertworks.cli.options import Device, Ray, RayCpus, RunFolder, Vocabulary
 from bertworks.cli.printers import PRETRAIN_LOG_STEPS, FinetunePrinter, PretrainPrinter, StatusLine
 
@@ -20,7 +21,13 @@ app = command_app()
 
 @app.command("compare", cls=Command)
 def compare_command(
-    recipe: Annotated[str, typer.Argument(help=f"A .toml file, or a built-in one: {', '.join(COMPARE_RECIPES)}.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help=f"A .toml file, or a built-in one: {', '.join(COMPARE_RECIPES)}.",
+            autocompletion=complete_compare_recipe,
+        ),
+    ],
     output: RunFolder,
     data: Annotated[Path | None, typer.Option(help="A corpus folder written by `bertworks prepare`.")] = None,
     vocab: Vocabulary = None,

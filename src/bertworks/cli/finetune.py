@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.completion import complete_finetune_recipe, complete_model, complete_task
 from bertworks.cli.options import (
     BatchSize,
     Device,
@@ -62,11 +63,19 @@ class OptionalTestCommand(Command):
 @app.command("finetune", cls=OptionalTestCommand)
 def finetune_command(
     task: Annotated[
-        str, typer.Argument(help="A task such as classify, tag or answer, or a published dataset such as glue/MRPC.")
+        str,
+        typer.Argument(
+            help="A task such as classify, tag or answer, or a published dataset such as glue/MRPC.",
+            autocompletion=complete_task,
+        ),
     ],
     output: RunFolder,
     model: Annotated[
-        str, typer.Option(help="The pretrained model: a folder, en-small or zh-small, or a name on the hub.")
+        str,
+        typer.Option(
+            help="The pretrained model: a folder, en-small or zh-small, or a name on the hub.",
+            autocompletion=complete_model,
+        ),
     ] = "",
     vocab: Annotated[
         Path | None, typer.Option(help="Without --model: vocabulary of a new model of the recipe's [model].")
@@ -84,7 +93,11 @@ def finetune_command(
         Path | None, typer.Option(help="Folder of a published dataset; python-docs is written there.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A .toml file, or a name: paper, ulmfit (gradual unfreezing) or transformer.")
+        str | None,
+        typer.Option(
+            help="A .toml file, or a name: paper, ulmfit (gradual unfreezing) or transformer.",
+            autocompletion=complete_finetune_recipe,
+        ),
     ] = None,
     learning_rate: LearningRate = None,
     batch_size: BatchSize = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.completion import complete_model
 from bertworks.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ app = command_app()
 @app.command("info", cls=Command)
 def info_command(
     folder: Annotated[
-        str, typer.Argument(help="Any folder that bertworks writes or reads, or a model such as en-small.")
+        str,
+        typer.Argument(
+            help="Any folder that bertworks writes or reads, or a model such as en-small.",
+            autocompletion=complete_model,
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:

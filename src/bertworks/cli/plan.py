@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.completion import complete_recipe
 from bertworks.cli.options import AsJson, Device, Vocabulary
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
@@ -35,7 +36,12 @@ def plan_command(
     budget: Annotated[
         str, typer.Option(help="Recommend a recipe for this much time, such as 2h.", metavar="TIME")
     ] = "",
-    recipe: Annotated[str, typer.Option(help="Estimate the cost of this recipe instead, such as paper-base.")] = "",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="Estimate the cost of this recipe instead, such as paper-base.", autocompletion=complete_recipe
+        ),
+    ] = "",
     output: Annotated[Path | None, typer.Option(help="Recipe file to write; plan.toml by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     vocab: Vocabulary = None,

@@ -86,7 +86,7 @@ class PretrainPrinter:
             # A time budget has no number of steps: as many more as fit into the time left.
             num_steps = event.num_steps or round(step.number * (1 + event.seconds_left / step.seconds))
             self._line.show_step(
-                Progress("pretrain", step.number, num_steps, "steps", detail),
+                Progress("pretrain", step.number, num_steps, "steps", detail=detail),
                 f"step {step.number:,}: {losses} (unigram entropy {unigram:.2f}, uniform {uniform:.2f}); "
                 f"learning rate {step.learning_rate:.1e}; {step.num_tokens / step.seconds:,.0f} tokens/s; "
                 f"{format_duration(event.seconds_left)} left",
@@ -119,7 +119,7 @@ class FinetunePrinter:
             prefix = "" if event.phase == "finetune" else f"{event.phase}: "
             detail = ProgressDetail(text=losses, seconds_left=seconds_left)
             self._line.show_step(
-                Progress(event.phase, step.number, event.num_steps, "steps", detail),
+                Progress(event.phase, step.number, event.num_steps, "steps", detail=detail),
                 f"{prefix}step {step.number:,} of {event.num_steps:,}: {losses}; "
                 f"learning rate {step.learning_rate:.1e}; {format_duration(seconds_left)} left",
             )
