@@ -12,7 +12,7 @@ from bertworks.cli.info import format_fact
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("size", 4_812_345, "4.8 MB"),
+        ("disk space", 4_812_345, "4.8 MB"),
         ("step", 12_345, "12,345"),
         ("cased", False, "no"),
         ("languages", ["en", "zh"], "en, zh"),

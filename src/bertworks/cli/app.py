@@ -14,7 +14,9 @@ from typer._click.core import Command
 from typer._click.shell_completion import CompletionItem
 
 from bertworks.cli.command import CommandGroup
+from bertworks.cli.console import warn
 from bertworks.errors import BertworksError
+from bertworks.messages import localize
 from bertworks.reading import unreadable_reason
 
 # Each command and what it does, in the order of the data. Its module is imported when it is called, so that
@@ -69,13 +71,17 @@ class LazyCommands(CommandGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            hint = "; run the same command to continue" if ctx.invoked_subcommand in RESUMABLE else ""
-            print(f"bertworks: interrupted{hint}", file=sys.stderr)
+            is_resumable = ctx.invoked_subcommand in RESUMABLE
+            warn(
+                "bertworks: interrupted; run the same command to continue" if is_resumable else "bertworks: interrupted"
+            )
             raise typer.Exit(130) from None
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
         """Complete commands from the table above, for the same reason."""
-        items = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        items = [
+            CompletionItem(name, help=localize(text)) for name, text in COMMANDS.items() if name.startswith(incomplete)
+        ]
         return [*items, *Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -110,13 +116,13 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, an error still gets its sentence
     except BertworksError as error:
-        print(f"bertworks: {error}", file=sys.stderr)
+        warn(f"bertworks: {localize(str(error))}")
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _drop_output()
         sys.exit(141)
     except (OSError, MemoryError) as error:  # of the machine, not of our code: no traceback helps
-        print(f"bertworks: {_explain_machine_error(error)}", file=sys.stderr)
+        warn(f"bertworks: {localize(_explain_machine_error(error))}")
         if _is_disk_full(error):
             _drop_output()
         sys.exit(2)

@@ -12,6 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from bertworks.cli.progress import StageClock
+from bertworks.messages import localize
 from bertworks.progress import Progress
 
 _MAX_STAGE_WIDTH = 24
@@ -49,7 +50,7 @@ class Bars:
         if task is None or clock is None:
             self._end_uncounted()
             clock = StageClock(event)
-            task = self._bars.add_task(event.stage, total=event.total, clock=clock)
+            task = self._bars.add_task(localize(event.stage), total=event.total, clock=clock)
         elif event.done < clock.event.done:  # the next run of a sweep
             clock = StageClock(event)
         clock.event = event

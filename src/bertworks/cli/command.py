@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+from typer._click.core import Context
 from typer._click.exceptions import NoSuchOption, UsageError
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from bertworks.cli.help_text import LocalizedFormatter
 from bertworks.settings import nearest_name
 
 # What help shows for a value, by the type that typer would print.
@@ -19,8 +21,16 @@ _METAVARS = {
 }  # fmt: skip
 
 
+class _LocalizedContext(Context):
+    """The context of a command whose help is in the language of the user."""
+
+    formatter_class = LocalizedFormatter
+
+
 class Command(TyperCommand):
     """A command whose help names plain metavars and whose errors suggest the option that was probably meant."""
+
+    context_class = _LocalizedContext
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -58,6 +68,8 @@ def unknown_option(option: str, command: Any, path: str) -> str:
 
 class CommandGroup(TyperGroup):
     """A group of commands that suggests the nearest name for an unknown one."""
+
+    context_class = _LocalizedContext
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]

@@ -10,6 +10,7 @@ import typer
 from bertworks.choices import COMPARE_RECIPES
 from bertworks.cli.command import Command, command_app
 from bertworks.cli.completion import complete_compare_recipe
+from bertworks.cli.console import say
 from bertworks.cli.options import Device, Ray, RayCpus, RunFolder, Vocabulary
 from bertworks.cli.printers import PRETRAIN_LOG_STEPS, FinetunePrinter, PretrainPrinter, StatusLine
 
@@ -91,7 +92,7 @@ def compare_command(
 
     Console(highlight=False).print(Markdown(report.markdown))
     for name, path in report.files.items():
-        print(f"{name}: {path}")
+        say(f"{name}: {path}")
     if report.is_interrupted:
         raise typer.Exit(130)
     if report.failures:
@@ -113,4 +114,4 @@ class _ComparePrinter:
         elif isinstance(event, FinetuneEvent):
             self._finetune_printer.show(event)
         else:
-            print(event, flush=True)
+            say(str(event))

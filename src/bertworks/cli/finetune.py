@@ -10,6 +10,7 @@ import typer
 
 from bertworks.cli.command import Command, choice, command_app
 from bertworks.cli.completion import complete_finetune_recipe, complete_model, complete_task
+from bertworks.cli.console import say
 from bertworks.cli.options import (
     BatchSize,
     Device,
@@ -31,6 +32,7 @@ from bertworks.cli.options import (
 from bertworks.cli.printers import FINETUNE_LOG_STEPS, FinetunePrinter, StatusLine
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.messages import fill, localize
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
@@ -220,12 +222,12 @@ def _best_of(events: Iterator[FinetuneEvent | Outcome], num_runs: int) -> Path:
             else:
                 printer.show(event)
     if outcomes:
-        table = Table("batch size", "learning rate", "epochs", "dev", "std", "seeds", box=None)
+        table = Table(*map(localize, ("batch size", "learning rate", "epochs", "dev", "std", "seeds")), box=None)
         for row in Outcome.table(outcomes):
             table.add_row(*row)
         Console(highlight=False).print(table)
         best = max(outcomes, key=lambda outcome: outcome.score)
-        print(f"best: {best.folder}")
+        print(fill("best: {}", best.folder))
     if len(outcomes) < num_runs:  # Ctrl-C
         raise typer.Exit(130)
     return best.folder
@@ -256,4 +258,4 @@ def _write_submission(published: BenchmarkDataset, run: Path, output: Path) -> N
     with show_progress() as on_progress:
         submissions = list(published.write_submissions(run / "model", output, on_progress))
     for path, count in submissions:
-        print(f"submission: {path}, {count:,} predictions")
+        say(f"submission: {path}, {count:,} predictions")

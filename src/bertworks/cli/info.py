@@ -11,6 +11,7 @@ import typer
 from bertworks.cli.command import Command, command_app
 from bertworks.cli.completion import complete_model
 from bertworks.cli.options import AsJson
+from bertworks.messages import localize
 
 if TYPE_CHECKING:
     from bertworks.folder_info.kind import FolderInfo
@@ -49,32 +50,37 @@ def info_command(
 
 def _show(info: FolderInfo) -> None:
     """Print a line per fact; lines are not wrapped, so that the next command can be copied."""
-    rows = {"kind": info.kind}
+    from rich.cells import cell_len
+
+    rows = {"kind": localize(info.kind)}
     if info.command or info.version:
         rows["written by"] = " ".join(filter(None, (info.command, info.version)))
     rows["state"] = _format_state(info)
     rows |= {name: format_fact(name, value) for name, value in info.facts.items()}
     if info.next_command:
         rows["next"] = info.next_command
-    width = max(map(len, rows))
+    labels = {name: localize(name) for name in rows}
+    width = max(map(cell_len, labels.values()))
     print(info.folder)
     for name, value in rows.items():
-        print(f"  {name.ljust(width)}  {value}")
+        print(f"  {labels[name]}{' ' * (width - cell_len(labels[name]))}  {value}")
 
 
 def _format_state(info: FolderInfo) -> str:
     holder = info.holder
-    lock = "" if holder is None else f"; locked by process {holder.pid} on {holder.host} since {holder.started}"
-    problem = f": {info.problem}" if info.problem else ""
-    return f"{info.state}{problem}{lock}"
+    lock = (
+        "" if holder is None else localize(f"; locked by process {holder.pid} on {holder.host} since {holder.started}")
+    )
+    problem = f": {localize(info.problem)}" if info.problem else ""
+    return f"{localize(info.state)}{problem}{lock}"
 
 
 def format_fact(name: str, value: Any) -> str:
     """Return a fact as people read it: 12,345; 4.8 MB; en, zh; dev: accuracy 0.8326."""
-    if name == "size":
+    if name == "disk space":
         return f"{value / 1e6:,.1f} MB"
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return localize("yes" if value else "no")
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):

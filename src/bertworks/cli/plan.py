@@ -14,6 +14,7 @@ from bertworks.cli.completion import complete_recipe
 from bertworks.cli.options import AsJson, Device, Vocabulary
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.messages import localize
 from bertworks.progress import begin_stage
 from bertworks.settings import recipe_path
 
@@ -155,16 +156,20 @@ def _show_plan(result: Plan, path: Path, data: Path, as_json: bool) -> None:
     _show_candidates(console, result)
     summary, loss = result.corpus_summary, result.loss
     console.print(
-        f"\nforecast: {result.steps:,} steps, {result.num_tokens:,.0f} tokens ({result.epochs:.1f} epochs), "
-        f"{result.memory / 2**30:.2f} GiB, loss {loss.middle:.2f} ({_format_interval(loss)})"
+        localize(
+            f"\nforecast: {result.steps:,} steps, {result.num_tokens:,.0f} tokens ({result.epochs:.1f} epochs), "
+            f"{result.memory / 2**30:.2f} GiB, loss {loss.middle:.2f} ({_format_interval(loss)})"
+        )
     )
     console.print(
-        f"for comparison: uniform loss {summary.uniform_loss:.2f}, unigram entropy {summary.unigram_entropy:.2f}"
+        localize(
+            f"for comparison: uniform loss {summary.uniform_loss:.2f}, unigram entropy {summary.unigram_entropy:.2f}"
+        )
     )
     for reason in result.reasons:
-        console.print(Text(f"- {reason}"))
+        console.print(Text(f"- {localize(reason)}"))
     console.print(Text(f"\n{to_toml(result.recipe)}"))
-    console.print(Text(f"written to {path}; start it with:\n{command}"))
+    console.print(Text(localize(f"written to {path}; start it with:\n{command}")))
 
 
 def _show_candidates(console: Console, result: Plan) -> None:
@@ -172,9 +177,9 @@ def _show_candidates(console: Console, result: Plan) -> None:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("size")
+    table.add_column(localize("size"))
     for name in ("batch size", "s/step", "steps", "tokens", "epochs", "GiB", "loss"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(localize(name), justify="right", no_wrap=True)
     table.add_column("")
     for candidate in result.candidates:
         is_chosen = candidate.size == result.recipe.model.size
@@ -219,22 +224,28 @@ def _show_estimate(result: Estimate, as_json: bool) -> None:
     console = Console(highlight=False)
     for phase in result.phases:
         console.print(
-            f"max_length {phase.name}: {phase.steps:,} steps of {phase.batch_size} sequences, "
-            f"{phase.flops:.2e} FLOPs; {phase.step_seconds:.2f} s per step here (measured on {phase.num_sequences} "
-            f"sequences)"
+            localize(
+                f"max_length {phase.name}: {phase.steps:,} steps of {phase.batch_size} sequences, "
+                f"{phase.flops:.2e} FLOPs; {phase.step_seconds:.2f} s per step here (measured on {phase.num_sequences} "
+                f"sequences)"
+            )
         )
     console.print(
-        f"total: {result.steps:,} steps, {result.num_tokens:,.0f} tokens, {result.flops:.2e} FLOPs; "
-        f"{result.num_parameters:,} parameters with a vocabulary of {result.vocab_size:,}"
+        localize(
+            f"total: {result.steps:,} steps, {result.num_tokens:,.0f} tokens, {result.flops:.2e} FLOPs; "
+            f"{result.num_parameters:,} parameters with a vocabulary of {result.vocab_size:,}"
+        )
     )
     if result.epochs is not None and result.loss is not None:
         console.print(
-            f"on this corpus: {result.epochs:,.1f} epochs, loss {result.loss.middle:.2f} "
-            f"({_format_interval(result.loss)})"
+            localize(
+                f"on this corpus: {result.epochs:,.1f} epochs, loss {result.loss.middle:.2f} "
+                f"({_format_interval(result.loss)})"
+            )
         )
     table = Table(box=None)
     for name, justify in (("where", "left"), ("time", "right"), ("micro-batch", "right"), ("how", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(localize(name), justify=justify)  # type: ignore[arg-type]
     how = f"measured; {result.memory / 2**30:.2f} GiB; large matmul: {result.matmul_throughput / 1e9:,.0f} GFLOPS"
     table.add_row("here", _format_days(result.days), f"{result.micro_batch_size}", Text(how))
     for machine in result.hardware:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from bertworks.cli.console import say, warn
 from bertworks.cli.progress import format_duration, is_live
+from bertworks.messages import fill
 from bertworks.progress import Progress, ProgressDetail, begin_stage
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ PRETRAIN_LOG_STEPS, FINETUNE_LOG_STEPS = 100, 50
 def print_warnings(warnings: Iterable[CoverageWarning], prefix: str = "") -> None:
     """Print warnings to standard error."""
     for warning in warnings:
-        print(f"warning: {prefix}{warning.message}", file=sys.stderr, flush=True)
+        warn(f"warning: {prefix + warning.message}")
 
 
 class StatusLine:
@@ -49,7 +51,7 @@ class StatusLine:
         if is_live(sys.stderr):
             self._open_bars().show(progress)
         elif progress.done % self._log_steps == 0:
-            print(text, flush=True)
+            say(text)
 
     def show_stage(self, stage: str) -> None:
         """Show that a stage has begun which counts nothing; only on a terminal."""
@@ -58,7 +60,10 @@ class StatusLine:
 
     def show(self, text: str, is_warning: bool = False) -> None:
         """Print a line above the bar."""
-        print(f"warning: {text}" if is_warning else text, file=sys.stderr if is_warning else sys.stdout, flush=True)
+        if is_warning:
+            warn(f"warning: {text}")
+        else:
+            say(text)
 
     def _open_bars(self) -> Bars:
         if self._bars is None:
@@ -127,6 +132,6 @@ class FinetunePrinter:
             self._line.show_stage(event.stage)
         elif event.score is not None:
             metrics = ", ".join(f"{name} {value:.4f}" for name, value in event.score.metrics.items())
-            self._line.show(f"{event.score.split}, step {event.score.step:,}: {metrics}")
+            self._line.show(fill("{}, step {}: {}", event.score.split, f"{event.score.step:,}", metrics))
         else:
             self._line.show(event.warning or event.note, is_warning=bool(event.warning))

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from bertworks.cli.console import warn
+from bertworks.messages import fill, localize
 from bertworks.progress import Progress
 
 # Seconds between the lines of a log.
@@ -82,11 +84,13 @@ class StageClock:
         if not event.is_counted:
             return {"elapsed": format_duration(self.seconds)}
         scale, unit, digits = (1e6, "MB", 1) if event.unit == "bytes" else (1.0, event.unit, 0)
-        of = "" if event.total is None else f" of {event.total / scale:,.{digits}f}"
+        done = f"{event.done / scale:,.{digits}f}"
+        total = "" if event.total is None else f"{event.total / scale:,.{digits}f}"
+        unit = localize(unit)
         parts = {
-            "left": "" if seconds_left is None else f"{format_duration(seconds_left)} left",
+            "left": "" if seconds_left is None else fill("{} left", format_duration(seconds_left)),
             "detail": event.detail.text,
-            "count": f"{event.done / scale:,.{digits}f}{of} {unit}",
+            "count": fill("{} of {} {}", done, total, unit) if total else f"{done} {unit}",
             "rate": "" if rate is None else f"{rate / scale:,.1f} {unit}/s",
         }
         return {name: text for name, text in parts.items() if text}
@@ -108,13 +112,13 @@ class _ProgressPrinter:
                 self._last = now
             elif now - self._last >= self._stage_seconds:
                 self._last = now
-                print(event.stage, file=sys.stderr, flush=True)
+                warn(event.stage)
         self._clock.event = event
         if event.is_counted and (event.done == event.total or now - self._last >= _LOG_SECONDS):
             self._last = now
             parts = self._clock.parts()
             text = ", ".join(parts[name] for name in ("count", "rate", "left", "detail") if name in parts)
-            print(f"{event.stage}: {text}", file=sys.stderr, flush=True)
+            warn(f"{localize(event.stage)}: {text}")
 
 
 def format_duration(seconds: float) -> str:

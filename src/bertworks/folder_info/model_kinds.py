@@ -125,7 +125,7 @@ def describe_word_vectors(folder: Path) -> FolderInfo:
         "words": config.get("vocab_size"),
         "vector size": config.get("hidden_size"),
         "words of training text": corpus.get("num_words") if isinstance(corpus, dict) else None,
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     return FolderInfo(
         folder=folder,
@@ -148,7 +148,8 @@ def describe_sentence_transformer(folder: Path) -> FolderInfo:
     return FolderInfo(
         folder=folder,
         kind="sentence-transformers model",
-        facts=known({"pooling": kinds}) | (model_facts(folder, {}) if config else known({"size": total_bytes(folder)})),
+        facts=known({"pooling": kinds})
+        | (model_facts(folder, {}) if config else known({"disk space": total_bytes(folder)})),
         next_command=f"bertworks embed {folder} TEXTS --output vectors.npy",
     )
 
@@ -171,7 +172,7 @@ def describe_adapter(folder: Path) -> FolderInfo:
         "rank": config.get("r"),
         "adapted modules": config.get("target_modules"),
         "task": config.get("task_type"),
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     return FolderInfo(
         folder=folder,
@@ -186,7 +187,7 @@ def describe_tf1_release(folder: Path) -> FolderInfo:
     checkpoints = sorted(path.name.removesuffix(".index") for path in folder.glob("*.index"))
     if not checkpoints:
         raise FolderError(f"{folder} has a bert_config.json, but no checkpoint (*.index and *.data-…); copy it again")
-    facts = {"checkpoint": checkpoints} | _sizes(config) | {"size": total_bytes(folder)}
+    facts = {"checkpoint": checkpoints} | _sizes(config) | {"disk space": total_bytes(folder)}
     return FolderInfo(
         folder=folder,
         kind="TensorFlow 1 checkpoint",
@@ -226,7 +227,7 @@ def model_facts(folder: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
         "parameters": _num_parameters(folder),
         "max length": _max_length(folder, config, metadata),
         "engine": next((name for name, file in GRAPH_FILES.items() if (folder / file).is_file()), None),
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     return known(facts)
 

@@ -35,8 +35,8 @@ def describe_run(folder: Path) -> FolderInfo:
     facts = {
         "step": summary["step"],
         "steps of the recipe": sum(phase.get("steps", 0) for phase in recipe.get("phases", [])) or None,
-        "started": summary["started"],
-        "finished": summary["finished"],
+        "started at": summary["started"],
+        "finished at": summary["finished"],
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").glob("step-*")),
         **({} if info is None else info.facts),
         "corpus": run_info.get(CORPUS_FOLDER),
@@ -98,7 +98,7 @@ def describe_checkpoint(folder: Path) -> FolderInfo:
         "tokens": state.get("num_tokens"),
         "seconds": state.get("seconds"),
         "run": str(run) if is_run(run) else None,
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     return FolderInfo(
         folder=folder,
@@ -129,7 +129,7 @@ def describe_sweep(folder: Path) -> FolderInfo:
         "finished runs": len(finished),
         "best run": best and best["folder"],
         "best dev score": best and best["score"],
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     infos = [describe_finetuned(run / MODEL_FOLDER) for run in finished[:1]]
     next_command = f"bertworks finetune TASK --model MODEL --train TRAIN --dev DEV --sweep --output {folder}"
@@ -165,7 +165,7 @@ def describe_comparison(folder: Path) -> FolderInfo:
         "seeds": seeds,
         "failures": content.get("failures"),
         "report": str(folder / "report.html"),
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     is_finished = set(members) <= done
     return FolderInfo(
@@ -200,7 +200,7 @@ def describe_bundle(folder: Path) -> FolderInfo:
         "corpus": manifest["corpus"] is not None,
         "search index by": None if index is None else index["model"],
         "files": len(manifest["files"]),
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     return FolderInfo(
         folder=folder,

@@ -74,7 +74,7 @@ def describe_corpus(folder: Path) -> FolderInfo:
             key: f"{entry.get('kind', 'unknown')}, {entry['size']:,}, {entry['counts'].get('tokens', 0):,}"
             for key, entry in tokens.items()
         },
-        "size": total_bytes(folder),
+        "disk space": total_bytes(folder),
     }
     return FolderInfo(
         folder=folder,
