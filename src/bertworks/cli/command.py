@@ -71,6 +71,14 @@ class CommandGroup(TyperGroup):
 
     context_class = _LocalizedContext
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with the first paragraph of their help, which click would cut, in the user's language."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, " ".join((command.help or "").split("\n\n")[0].split())) for name, command in commands.items()]
+            )
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
