@@ -18,7 +18,7 @@ import pytest
 
 from bertworks import folder_lock
 from bertworks.errors import FolderError
-from bertworks.folder_lock import lock_folder, lock_output, remove_dead_lock
+from bertworks.folder_lock import find_holder, lock_folder, lock_output, remove_dead_lock
 
 HOLD = """
 import sys, time
@@ -237,3 +237,30 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path):
     (tmp_path / "run").symlink_to(tmp_path / "gone")
     with pytest.raises(FolderError, match="a file of that name is in the way"), lock_folder(tmp_path / "run"):
         pass
+
+
+def test_the_holder_is_found_without_touching_the_lock(tmp_path: Path):
+    run, file = tmp_path / "run", tmp_path / "vectors.npy"
+    assert find_holder(run) is None
+    with lock_folder(run), lock_output(file):
+        for path in (run, file):
+            holder = find_holder(path)
+            assert holder is not None
+            assert (holder.pid, holder.host) == (os.getpid(), platform.node())
+    with other_process(run) as process:
+        holder = find_holder(run)
+        assert holder is not None
+        assert holder.pid == process.pid
+        process.kill()
+        process.wait()
+        assert find_holder(run) is None
+
+
+def test_a_holder_elsewhere_counts_while_it_touches_its_lock(tmp_path: Path):
+    lock = tmp_path / ".lock"
+    lock.write_text(json.dumps({"pid": 1, "host": "elsewhere", "started": "now", "boot_id": "other"}))
+    holder = find_holder(tmp_path)
+    assert holder is not None
+    assert holder.host == "elsewhere"
+    os.utime(lock, (0, 0))
+    assert find_holder(tmp_path) is None

@@ -91,6 +91,23 @@ def lock_output(path: Path) -> Iterator[None]:
         yield
 
 
+def find_holder(path: Path) -> LockHolder | None:
+    """Return the process that is writing to a file or folder now; None if there is none. Nothing is written.
+
+    A holder on another machine counts as long as it has touched its lock in the last minute.
+    """
+    for lock_file in (path / LOCK, _lock_beside(path.resolve())):
+        try:
+            with lock_file.open("rb", buffering=0) as file:
+                holder, is_free = _read_holder(file), _flock(file, is_shared=True)
+                age = time.time() - os.fstat(file.fileno()).st_mtime
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        if holder is not None and (is_free is False or (not _is_of_this_machine(holder) and age < _SILENT_SECONDS)):
+            return holder
+    return None
+
+
 def _lock_beside(real_path: Path) -> Path:
     return real_path.parent / f".{real_path.name}{LOCK}"
 
@@ -153,14 +170,14 @@ def _acquire(lock_file: Path, output: Path) -> FileIO:
         return file
 
 
-def _flock(file: FileIO) -> bool | None:
+def _flock(file: FileIO, is_shared: bool = False) -> bool | None:
     """Lock an open file; return whether that succeeded, or None where files cannot be locked."""
     if not _HAS_FLOCK:
         return None
     import fcntl
 
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:

@@ -37,10 +37,10 @@ def packaged_model(name: str) -> Path | None:
     local = Path(name)
     check_path(local)
     if local.exists():
-        return _model_inside(local)
+        return model_inside(local)
     if not is_model_name(name):
         return None
-    return _installed_model(name) or _model_inside(_CHECKOUT_MODELS / name)
+    return _installed_model(name) or model_inside(_CHECKOUT_MODELS / name)
 
 
 def check_installed(name: str) -> None:
@@ -72,7 +72,7 @@ def available_models() -> list[str]:
     """Return the names of all packaged models that are installed or in the checkout."""
     modules = [module.name for module in pkgutil.iter_modules() if module.name.startswith(_MODULE_PREFIX)]
     installed = [name for name in map(model_name, modules) if _installed_model(name) is not None]
-    in_checkout = [path.name for path in _CHECKOUT_MODELS.glob("*") if _model_inside(path) is not None]
+    in_checkout = [path.name for path in _CHECKOUT_MODELS.glob("*") if model_inside(path) is not None]
     return sorted({*installed, *in_checkout})
 
 
@@ -82,7 +82,7 @@ def _installed_model(name: str) -> Path | None:
     return next(filter(_is_model, (Path(location) / MODEL_FOLDER for location in locations)), None)
 
 
-def _model_inside(package: Path) -> Path | None:
+def model_inside(package: Path) -> Path | None:
     """Return the model folder in the source folder of a package; None if it is no such folder."""
     if not (package / "pyproject.toml").is_file():
         return None

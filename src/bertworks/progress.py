@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressDetail:
+    """What a bar shows besides the count: a text such as the loss, and the seconds left if the run knows better."""
+
+    text: str = ""
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +22,21 @@ class Progress:
     done: int
     total: int | None
     unit: str
+    detail: ProgressDetail = field(default=ProgressDetail(), kw_only=True)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the stage counts anything; without a unit, only its name is known."""
+        return bool(self.unit)
 
 
 ProgressCallback = Callable[[Progress], None]
+
+
+def begin_stage(stage: str) -> Progress:
+    """Return the event of a stage that cannot count what it does."""
+    return Progress(stage, 0, None, "")
+
+
+def ignore_progress(progress: Progress) -> None:
+    """The callback of a caller who does not watch."""

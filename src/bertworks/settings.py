@@ -49,8 +49,13 @@ def recipe_path(name: str, kind: str = "") -> Path:
     built_in = Path(__file__).parent / "recipes" / kind / f"{name}.toml"
     if built_in.exists():
         return built_in
-    names = ", ".join(sorted(file.stem for file in built_in.parent.glob("*.toml")))
+    names = ", ".join(recipe_names(kind))
     raise SettingsError(f"there is no recipe '{name}'; name a .toml file or one of: {names}")
+
+
+def recipe_names(kind: str = "") -> list[str]:
+    """Return the names of the built-in recipes in the subfolder `kind`."""
+    return sorted(file.stem for file in (Path(__file__).parent / "recipes" / kind).glob("*.toml"))
 
 
 def read_recipe(path: Path, kind: type[Settings]) -> Settings:

@@ -67,10 +67,9 @@ def test_a_refusal_is_one_sentence_and_leaves_nothing(
 ):
     arguments = ("export", folder, "--to", "safetensors-fp16", "--output", tmp_path / "out", "--tolerance", "1e-9")
     assert run(monkeypatch, *arguments) == 2
-    message = capsys.readouterr().err
+    (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith("bertworks: the export of")
     assert "1e-09 is allowed (--tolerance)" in message
-    assert message.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["model"]
 
 

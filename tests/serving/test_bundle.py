@@ -18,6 +18,7 @@ from bertworks.disk import sha256
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_output
 from bertworks.models.provenance import corpus_hash, folders_of, hashes_of
+from bertworks.progress import Progress
 from bertworks.serving.bundle import BundleRequest, bundle, read_bundle
 
 
@@ -238,8 +239,9 @@ def test_a_killed_bundle_leaves_nothing_to_the_next(finetuned, base, corpus, tmp
 
 
 def test_vectors_of_another_model_are_not_continued(finetuned, base, corpus, tmp_path):
-    def interrupt(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+    def interrupt(progress: Progress) -> None:
+        if progress.stage == "embed":
+            raise KeyboardInterrupt
 
     output = tmp_path / "output"
     other = write_pretrained(tmp_path / "other" / "model", seed=9).parent
@@ -262,8 +264,9 @@ def test_two_runs_cannot_write_one_bundle(finetuned, tmp_path):
 
 
 def test_an_interrupted_bundle_is_continued_by_the_same_request(finetuned, base, corpus, tmp_path):
-    def interrupt(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+    def interrupt(progress: Progress) -> None:
+        if progress.stage == "embed":
+            raise KeyboardInterrupt
 
     request = BundleRequest(runs=(str(finetuned),), output=tmp_path / "output", bases=(str(base),), corpus=corpus)
     with pytest.raises(KeyboardInterrupt):

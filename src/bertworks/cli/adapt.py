@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.completion import complete_model, complete_recipe
 from bertworks.cli.options import (
     BatchSize,
     Budget,
@@ -29,11 +30,18 @@ app = command_app()
 @app.command("adapt", cls=Command)
 def adapt_command(
     model: Annotated[
-        str, typer.Argument(help="The model to start from: a folder, en-small or zh-small, or a name on the hub.")
+        str,
+        typer.Argument(
+            help="The model to start from: a folder, en-small or zh-small, or a name on the hub.",
+            autocompletion=complete_model,
+        ),
     ],
     data: CorpusFolder,
     output: RunFolder,
-    recipe: Annotated[str, typer.Option(help="A recipe: a .toml file or a name. Its [model] is not used.")] = "adapt",
+    recipe: Annotated[
+        str,
+        typer.Option(help="A recipe: a .toml file or a name. Its [model] is not used.", autocompletion=complete_recipe),
+    ] = "adapt",
     budget: Budget = "",
     learning_rate: LearningRate = None,
     batch_size: BatchSize = None,

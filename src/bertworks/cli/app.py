@@ -10,9 +10,13 @@ from tempfile import gettempdir
 from typing import Any
 
 import typer
+from typer._click.core import Command
+from typer._click.shell_completion import CompletionItem
 
 from bertworks.cli.command import CommandGroup
+from bertworks.cli.console import warn
 from bertworks.errors import BertworksError, MissingDependencyError
+from bertworks.messages import localize
 from bertworks.reading import unreadable_reason
 
 # Each command and what it does, in the order of the data. Its module is imported when it is called, so that
@@ -42,6 +46,7 @@ COMMANDS = {
     "serve": "Serve models over HTTP, with a web page.",
     "export": "Export a model to ONNX, OpenVINO, fp16 or int8, with a certificate of parity.",
     "package": "Write a model as an installable Python package with fp16 weights and a model card.",
+    "info": "Tell what a folder is: kind, origin, content, state, and the next command.",
     "show": "Print examples, documents, sentences or tokens of a corpus or vocabulary.",
     "verify": "Compare the files of a model or corpus with their recorded hashes; accept changes by hand.",
 }
@@ -69,9 +74,18 @@ class LazyCommands(CommandGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            hint = "; run the same command to continue" if ctx.invoked_subcommand in RESUMABLE else ""
-            print(f"bertworks: interrupted{hint}", file=sys.stderr)
+            is_resumable = ctx.invoked_subcommand in RESUMABLE
+            warn(
+                "bertworks: interrupted; run the same command to continue" if is_resumable else "bertworks: interrupted"
+            )
             raise typer.Exit(130) from None
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+        """Complete commands from the table above, for the same reason."""
+        items = [
+            CompletionItem(name, help=localize(text)) for name, text in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*items, *Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands from the table above, so that `bertworks --help` imports none of them."""
@@ -87,9 +101,7 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(
-    cls=LazyCommands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = typer.Typer(cls=LazyCommands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.callback(help="BERT from raw text to production. `bertworks COMMAND --help` describes a command.")
@@ -107,18 +119,18 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, an error still gets its sentence
     except BertworksError as error:
-        print(f"bertworks: {error}", file=sys.stderr)
+        warn(f"bertworks: {localize(str(error))}")
         sys.exit(2)
     except ModuleNotFoundError as error:
         if error.name not in _PACKAGES:
             raise
-        print(f"bertworks: {MissingDependencyError(error.name, '', 'this command')}", file=sys.stderr)
+        warn(f"bertworks: {localize(str(MissingDependencyError(error.name, '', 'this command')))}")
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has exited, as `head` does
         _drop_output()
         sys.exit(141)
     except (OSError, MemoryError) as error:  # of the machine, not of our code: no traceback helps
-        print(f"bertworks: {_explain_machine_error(error)}", file=sys.stderr)
+        warn(f"bertworks: {localize(_explain_machine_error(error))}")
         if _is_disk_full(error):
             _drop_output()
         sys.exit(2)

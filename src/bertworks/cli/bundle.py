@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import say
 from bertworks.cli.progress import show_progress
-from bertworks.progress import Progress
+from bertworks.messages import fill
 
 app = command_app()
 
@@ -42,13 +43,13 @@ def bundle_command(
         runs=tuple(runs), output=output, bases=tuple(base or ()), corpus=corpus, manifest=manifest, index=index
     )  # fmt: skip
     with show_progress() as on_progress:
-        result = bundle(request, lambda done, total: on_progress(Progress("embed", done, total, "passages")))
-    print(f"{result.folder}: {', '.join(result.models)}; {result.num_files:,} files")
+        result = bundle(request, on_progress)
+    print(fill("{}: {}; {} files", result.folder, ", ".join(result.models), f"{result.num_files:,}"))
     for link in result.chain:
         if link.earlier is None:
-            print(f"{link.later}: its origin is not in the bundle; give it with --base or --corpus")
+            say(f"{link.later}: its origin is not in the bundle; give it with --base or --corpus")
         else:
             how = "its folder records the hash" if link.is_recorded else "as given; its folder records no hash"
-            print(f"{link.later} comes from {link.earlier} ({how})")
+            say(f"{link.later} comes from {link.earlier} ({how})")
     if result.index_model:
-        print(f"search: the corpus, embedded by {result.index_model}")
+        say(f"search: the corpus, embedded by {result.index_model}")

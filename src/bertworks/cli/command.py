@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+from typer._click.core import Context
 from typer._click.exceptions import NoSuchOption, UsageError
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from bertworks.cli.help_text import LocalizedFormatter
 from bertworks.settings import nearest_name
 
 # What help shows for a value, by the type that typer would print.
@@ -19,8 +21,16 @@ _METAVARS = {
 }  # fmt: skip
 
 
+class _LocalizedContext(Context):
+    """The context of a command whose help is in the language of the user."""
+
+    formatter_class = LocalizedFormatter
+
+
 class Command(TyperCommand):
     """A command whose help names plain metavars and whose errors suggest the option that was probably meant."""
+
+    context_class = _LocalizedContext
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,6 +69,14 @@ def unknown_option(option: str, command: Any, path: str) -> str:
 class CommandGroup(TyperGroup):
     """A group of commands that suggests the nearest name for an unknown one."""
 
+    context_class = _LocalizedContext
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with the first paragraph of their help, which click would cut, in the user's language."""
+        helps = [(name, getattr(self.get_command(ctx, name), "help", "") or "") for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(text.split("\n\n")[0].split())) for name, text in helps])
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
@@ -78,7 +96,12 @@ def command_app(cls: type[TyperGroup] | None = None, help: str | None = None) ->
 
 def choice(option: str, names: Sequence[str], help: str) -> Any:  # noqa: A002
     """Return an option that accepts one of `names` and suggests the nearest for anything else."""
-    return typer.Option(metavar="NAME", help=f"{help} ({', '.join(names)})", callback=_one_of(option, names))
+    return typer.Option(
+        metavar="NAME",
+        help=f"{help} ({', '.join(names)})",
+        callback=_one_of(option, names),
+        autocompletion=lambda: list(names),
+    )
 
 
 def _one_of(option: str, names: Sequence[str]) -> Callable[[Any], Any]:

@@ -9,8 +9,10 @@ import typer
 
 from bertworks.choices import COMPARE_RECIPES
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.completion import complete_compare_recipe
+from bertworks.cli.console import say
 from bertworks.cli.options import Device, Ray, RayCpus, RunFolder, Vocabulary
-from bertworks.cli.printers import FinetunePrinter, PretrainPrinter
+from bertworks.cli.printers import PRETRAIN_LOG_STEPS, FinetunePrinter, PretrainPrinter, StatusLine
 
 if TYPE_CHECKING:
     from bertworks.commands.compare.member import CompareEvent
@@ -20,7 +22,13 @@ app = command_app()
 
 @app.command("compare", cls=Command)
 def compare_command(
-    recipe: Annotated[str, typer.Argument(help=f"A .toml file, or a built-in one: {', '.join(COMPARE_RECIPES)}.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help=f"A .toml file, or a built-in one: {', '.join(COMPARE_RECIPES)}.",
+            autocompletion=complete_compare_recipe,
+        ),
+    ],
     output: RunFolder,
     data: Annotated[Path | None, typer.Option(help="A corpus folder written by `bertworks prepare`.")] = None,
     vocab: Vocabulary = None,
@@ -69,20 +77,22 @@ def compare_command(
     }  # fmt: skip
     settings = read_compare_recipe(recipe, {name: value for name, value in options.items() if value is not None})
     settings = settings.with_overrides(task or [], only or [], overrides or [])
-    request, printer = CompareRequest(settings, output, device), _ComparePrinter()
-    if ray is None:
-        report = compare(request, on_event=printer.show)
-    else:
-        from bertworks.commands.ray_runs import compare_on, open_ray_pool
+    request = CompareRequest(settings, output, device)
+    with StatusLine(PRETRAIN_LOG_STEPS) as line:
+        printer = _ComparePrinter(line)
+        if ray is None:
+            report = compare(request, on_event=printer.show)
+        else:
+            from bertworks.commands.ray_runs import compare_on, open_ray_pool
 
-        with open_ray_pool(ray, device, ray_cpus) as pool:
-            report = compare_on(pool, request, printer.show)
+            with open_ray_pool(ray, device, ray_cpus) as pool:
+                report = compare_on(pool, request, printer.show)
     from rich.console import Console
     from rich.markdown import Markdown
 
     Console(highlight=False).print(Markdown(report.markdown))
     for name, path in report.files.items():
-        print(f"{name}: {path}")
+        say(f"{name}: {path}")
     if report.is_interrupted:
         raise typer.Exit(130)
     if report.failures:
@@ -92,8 +102,8 @@ def compare_command(
 class _ComparePrinter:
     """Prints the events of all runs, each kind as its own command does."""
 
-    def __init__(self) -> None:
-        self._pretrain_printer, self._finetune_printer = PretrainPrinter(), FinetunePrinter()
+    def __init__(self, line: StatusLine) -> None:
+        self._pretrain_printer, self._finetune_printer = PretrainPrinter(line), FinetunePrinter(line)
 
     def show(self, event: CompareEvent) -> None:
         from bertworks.commands.finetune.request import FinetuneEvent
@@ -104,4 +114,4 @@ class _ComparePrinter:
         elif isinstance(event, FinetuneEvent):
             self._finetune_printer.show(event)
         else:
-            print(event, flush=True)
+            say(str(event))

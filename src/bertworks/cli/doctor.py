@@ -12,6 +12,7 @@ import typer
 from bertworks.cli.command import Command, command_app
 from bertworks.cli.options import AsJson, Field, Format, Lines, Ray, Sources, Workers
 from bertworks.cli.progress import show_progress
+from bertworks.messages import localize
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,36 +76,39 @@ def _show_statistics(console: Console, diagnosis: Diagnosis) -> None:
     table.add_column(justify="right")
     table.add_column()
     sentences, characters = diagnosis.sentences_per_document.median, diagnosis.characters_per_sentence.median
-    table.add_row(f"{diagnosis.documents:,}", "documents")
-    table.add_row(f"{diagnosis.sentences:,}", f"sentences; median {sentences} per document")
-    table.add_row(f"{diagnosis.words:,}", "words")
-    table.add_row(f"{diagnosis.characters:,}", f"characters; median {characters} per sentence")
-    table.add_row(f"{diagnosis.pairable_ratio:.1%}", "of the documents can give a next-sentence pair")
-    table.add_row(f"{diagnosis.duplicate_documents_ratio:.1%}", "of the documents are duplicates")
-    table.add_row(f"{diagnosis.duplicate_lines_ratio:.1%}", "of the long lines are duplicates")
-    table.add_row("", Text("languages: " + _format_ratios(diagnosis.languages)))
-    table.add_row("", Text("scripts: " + _format_ratios(diagnosis.scripts)))
+    table.add_row(f"{diagnosis.documents:,}", localize("documents"))
+    table.add_row(f"{diagnosis.sentences:,}", localize(f"sentences; median {sentences} per document"))
+    table.add_row(f"{diagnosis.words:,}", localize("words"))
+    table.add_row(f"{diagnosis.characters:,}", localize(f"characters; median {characters} per sentence"))
+    table.add_row(f"{diagnosis.pairable_ratio:.1%}", localize("of the documents can give a next-sentence pair"))
+    table.add_row(f"{diagnosis.duplicate_documents_ratio:.1%}", localize("of the documents are duplicates"))
+    table.add_row(f"{diagnosis.duplicate_lines_ratio:.1%}", localize("of the long lines are duplicates"))
+    table.add_row("", Text(f"{localize('languages')}: {_format_ratios(diagnosis.languages)}"))
+    table.add_row("", Text(f"{localize('scripts')}: {_format_ratios(diagnosis.scripts)}"))
     if diagnosis.vocabulary:
-        table.add_row(f"{diagnosis.vocabulary.unknown_ratio:.3%}", "of the tokens are [UNK]")
-        table.add_row(f"{diagnosis.vocabulary.tokens_per_word:.2f}", "tokens per word")
+        table.add_row(f"{diagnosis.vocabulary.unknown_ratio:.3%}", localize("of the tokens are [UNK]"))
+        table.add_row(f"{diagnosis.vocabulary.tokens_per_word:.2f}", localize("tokens per word"))
     for name, count in sorted(diagnosis.cleaning.items()):
-        table.add_row(f"{count:,}", Text(name))
+        table.add_row(f"{count:,}", Text(localize(name)))
     console.print(table)
     console.print()
 
 
 def _format_ratios(ratios: Mapping[str, float]) -> str:
     items = sorted(ratios.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {ratio:.1%}" for name, ratio in items[:6] if ratio >= 0.001) or "none found"
+    return ", ".join(f"{name} {ratio:.1%}" for name, ratio in items[:6] if ratio >= 0.001) or localize("none found")
 
 
 def _show_findings(console: Console, findings: tuple[Finding, ...]) -> None:
     from rich.text import Text
 
     if not findings:
-        console.print("No problems found.")
+        console.print(localize("No problems found."))
     for finding in findings:
-        console.print(Text(finding.severity, style=_STYLES[finding.severity]), Text(finding.title, style="bold"))
-        console.print(Text(f"  evidence: {finding.evidence}"))
-        console.print(Text(f"  advice:   {finding.advice}"))
+        console.print(
+            Text(localize(finding.severity), style=_STYLES[finding.severity]),
+            Text(localize(finding.title), style="bold"),
+        )
+        console.print(Text(f"  {localize('evidence')}: {finding.evidence}"))
+        console.print(Text(f"  {localize('advice')}: {finding.advice}"))
         console.print()

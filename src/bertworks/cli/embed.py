@@ -9,6 +9,7 @@ import typer
 
 from bertworks.choices import FEATURE_STRATEGIES, POOLINGS
 from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import Engine, ModelArgument, Precision, TextColumn
 from bertworks.cli.printers import print_warnings
 from bertworks.cli.progress import show_progress
@@ -56,13 +57,13 @@ def embed_command(
         result = embed(request, on_progress)
     print_warnings(result.warnings)
     if result.num_resumed:
-        print(f"continued after {result.num_resumed:,} texts")
+        say(f"continued after {result.num_resumed:,} texts")
     rows = "" if level == "texts" else f", {result.num_rows:,} {level}"
-    print(f"{result.output}: {result.num_texts:,} texts{rows}, vectors of size {result.vector_size}")
+    say(f"{result.output}: {result.num_texts:,} texts{rows}, vectors of size {result.vector_size}")
     if level != "tokens":
-        print(f"pooling: {_describe_pooling(result)}")
+        say(f"pooling: {_describe_pooling(result)}")
     for name, count in result.counts.items():
-        print(f"{name}: {count:,}")
+        say(f"{name}: {count:,}")
 
 
 def _describe_pooling(result: EmbedResult) -> str:

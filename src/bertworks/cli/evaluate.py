@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import (
     Engine,
     FinetunedModel,
@@ -73,14 +74,14 @@ def evaluate_command(
         return
     for result in results:
         for name, count in result.counts.items():
-            print(f"{count:,} {name}")
+            say(f"{count:,} {name}")
     if len(scores) > 1:
         from rich.console import Console
 
         Console(highlight=False).print(score_table(scores))
         return
     for name, value in results[0].scores.metrics.items():
-        print(f"{name:<20} {value:.4f}")
+        say(f"{name:<20} {value:.4f}")
 
 
 def score_table(scores: Mapping[str, Mapping[str, float]]) -> Table:

@@ -9,7 +9,9 @@ import typer
 
 from bertworks.choices import EXPORT_TARGETS
 from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import LabelColumn, ModelArgument, PairColumn, TextColumn, columns_of
+from bertworks.cli.progress import show_progress
 
 app = command_app()
 
@@ -48,11 +50,12 @@ def export_command(
         cosine=cosine,
         points=points,
     )
-    result = export(request)
+    with show_progress() as on_progress:
+        result = export(request, on_progress)
     before, after = result.bytes_before / 1e6, result.bytes_after / 1e6
-    print(f"{result.output}: {after:,.1f} MB, the original has {before:,.1f} MB")
+    say(f"{result.output}: {after:,.1f} MB, the original has {before:,.1f} MB")
     for line in format_certificate(result.certificate):
-        print(line)
+        say(line)
 
 
 def format_certificate(certificate: dict[str, Any]) -> list[str]:

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import AsJson, Engine, ModelArgument, Precision, TopK
 from bertworks.cli.printers import print_warnings
+from bertworks.messages import fill
 
 app = command_app()
 
@@ -34,9 +36,9 @@ def fill_mask_command(
         print(json.dumps(asdict(result), ensure_ascii=False))
         return
     for number, candidates in enumerate(result.mask_candidates, 1):
-        print(f"mask {number}")
+        print(fill("mask {}", number))
         for candidate in candidates:
             print(f"{candidate.probability:7.1%}  {candidate.token}")
-    print("joint fillings" if len(result.mask_candidates) > 1 else "filled")
+    say("joint fillings" if len(result.mask_candidates) > 1 else "filled")
     for sequence in result.sequences:
         print(f"{sequence.probability:7.1%}  {sequence.text}")

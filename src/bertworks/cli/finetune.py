@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.completion import complete_finetune_recipe, complete_model, complete_task
+from bertworks.cli.console import say
 from bertworks.cli.options import (
     BatchSize,
     Device,
@@ -27,9 +29,10 @@ from bertworks.cli.options import (
     TextColumn,
     columns_of,
 )
-from bertworks.cli.printers import FinetunePrinter
+from bertworks.cli.printers import FINETUNE_LOG_STEPS, FinetunePrinter, StatusLine
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.messages import fill, localize
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
@@ -62,11 +65,19 @@ class OptionalTestCommand(Command):
 @app.command("finetune", cls=OptionalTestCommand)
 def finetune_command(
     task: Annotated[
-        str, typer.Argument(help="A task such as classify, tag or answer, or a published dataset such as glue/MRPC.")
+        str,
+        typer.Argument(
+            help="A task such as classify, tag or answer, or a published dataset such as glue/MRPC.",
+            autocompletion=complete_task,
+        ),
     ],
     output: RunFolder,
     model: Annotated[
-        str, typer.Option(help="The pretrained model: a folder, en-small or zh-small, or a name on the hub.")
+        str,
+        typer.Option(
+            help="The pretrained model: a folder, en-small or zh-small, or a name on the hub.",
+            autocompletion=complete_model,
+        ),
     ] = "",
     vocab: Annotated[
         Path | None, typer.Option(help="Without --model: vocabulary of a new model of the recipe's [model].")
@@ -84,7 +95,11 @@ def finetune_command(
         Path | None, typer.Option(help="Folder of a published dataset; python-docs is written there.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="A .toml file, or a name: paper, ulmfit (gradual unfreezing) or transformer.")
+        str | None,
+        typer.Option(
+            help="A .toml file, or a name: paper, ulmfit (gradual unfreezing) or transformer.",
+            autocompletion=complete_finetune_recipe,
+        ),
     ] = None,
     learning_rate: LearningRate = None,
     batch_size: BatchSize = None,
@@ -180,10 +195,12 @@ def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, 
             return _best_of(sweep_on(pool, request, recipes), len(recipes))
     if len(recipes) > 1:
         return _best_of(sweep(request, recipes), len(recipes))
-    printer, is_finished = FinetunePrinter(), False
-    for event in run_finetune(request):
-        printer.show(event)
-        is_finished = is_finished or event.model_folder is not None
+    is_finished = False
+    with StatusLine(FINETUNE_LOG_STEPS) as line:
+        printer = FinetunePrinter(line)
+        for event in run_finetune(request):
+            printer.show(event)
+            is_finished = is_finished or event.model_folder is not None
     if not is_finished:  # Ctrl-C: the last event said that a checkpoint was saved
         raise typer.Exit(130)
     return request.output
@@ -196,20 +213,21 @@ def _best_of(events: Iterator[FinetuneEvent | Outcome], num_runs: int) -> Path:
 
     from bertworks.commands.finetune.sweep import Outcome
 
-    printer = FinetunePrinter()
     outcomes: list[Outcome] = []
-    for event in events:
-        if isinstance(event, Outcome):
-            outcomes.append(event)
-        else:
-            printer.show(event)
+    with StatusLine(FINETUNE_LOG_STEPS) as line:
+        printer = FinetunePrinter(line)
+        for event in events:
+            if isinstance(event, Outcome):
+                outcomes.append(event)
+            else:
+                printer.show(event)
     if outcomes:
-        table = Table("batch size", "learning rate", "epochs", "dev", "std", "seeds", box=None)
+        table = Table(*map(localize, ("batch size", "learning rate", "epochs", "dev", "std", "seeds")), box=None)
         for row in Outcome.table(outcomes):
             table.add_row(*row)
         Console(highlight=False).print(table)
         best = max(outcomes, key=lambda outcome: outcome.score)
-        print(f"best: {best.folder}")
+        print(fill("best: {}", best.folder))
     if len(outcomes) < num_runs:  # Ctrl-C
         raise typer.Exit(130)
     return best.folder
@@ -240,4 +258,4 @@ def _write_submission(published: BenchmarkDataset, run: Path, output: Path) -> N
     with show_progress() as on_progress:
         submissions = list(published.write_submissions(run / "model", output, on_progress))
     for path, count in submissions:
-        print(f"submission: {path}, {count:,} predictions")
+        say(f"submission: {path}, {count:,} predictions")

@@ -9,6 +9,7 @@ import typer
 
 from bertworks.choices import DEVICES, ENGINES, PRECISIONS
 from bertworks.cli.command import choice
+from bertworks.cli.completion import complete_model, complete_recipe
 
 _SOURCES = typer.Argument(help="Files, folders, globs, '-' for standard input, or 'python-docs'.", metavar="SOURCE…")
 
@@ -38,7 +39,10 @@ TargetsSuffix = Annotated[
 
 # Models
 ModelArgument = Annotated[
-    str, typer.Argument(help="A model folder, one of our models (en-small), or a name on the hub.")
+    str,
+    typer.Argument(
+        help="A model folder, one of our models (en-small), or a name on the hub.", autocompletion=complete_model
+    ),
 ]
 FinetunedModel = Annotated[str, typer.Argument(help="A fine-tuned model: a folder, or a name on the hub.")]
 Engine = Annotated[
@@ -50,7 +54,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 # Training
 CorpusFolder = Annotated[Path, typer.Option(help="A corpus folder written by `bertworks prepare`.")]
 Vocabulary = Annotated[str | None, typer.Option(help="Which vocabulary of the corpus to use: its path or hash.")]
-RecipeArgument = Annotated[str, typer.Argument(help="A recipe: a .toml file, or a name such as mini or paper-base.")]
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe: a .toml file, or a name such as mini or paper-base.", autocompletion=complete_recipe
+    ),
+]
 RunFolder = Annotated[Path, typer.Option(help="Run folder to create or continue.")]
 Budget = Annotated[
     str, typer.Option(help="Train for this long, such as 30m or 2h, instead of the recipe's steps.", metavar="TIME")

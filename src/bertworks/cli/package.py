@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import say
 from bertworks.cli.export import format_certificate
+from bertworks.cli.progress import show_progress
 
 app = command_app()
 
@@ -42,15 +44,15 @@ def package_command(
     """
     from bertworks.exporters.package import PackageRequest, package
 
-    result = package(
-        PackageRequest(
-            model=model, name=name, output=output, notes=card, run=run, corpus=corpus, texts=data, version=version,
-            license=license, difference=tolerance, max_megabytes=max_megabytes,
-        )
+    request = PackageRequest(
+        model=model, name=name, output=output, notes=card, run=run, corpus=corpus, texts=data, version=version,
+        license=license, difference=tolerance, max_megabytes=max_megabytes,
     )  # fmt: skip
+    with show_progress() as on_progress:
+        result = package(request, on_progress)
     path = output if output.is_absolute() else f"./{output}"  # pip takes a bare name for that of a package
-    print(f"{output}: {result.num_bytes / 1e6:,.1f} MB; install it with: pip install {path}")
+    say(f"{output}: {result.num_bytes / 1e6:,.1f} MB; install it with: pip install {path}")
     for line in format_certificate(result.certificate):
-        print(line)
+        say(line)
     for text in result.absent:
-        print(f"the model card has {text}")
+        say(f"the model card has {text}")

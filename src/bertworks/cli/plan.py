@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.completion import complete_recipe
 from bertworks.cli.options import AsJson, Device, Vocabulary
+from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.messages import localize
+from bertworks.progress import begin_stage
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
@@ -34,7 +37,12 @@ def plan_command(
     budget: Annotated[
         str, typer.Option(help="Recommend a recipe for this much time, such as 2h.", metavar="TIME")
     ] = "",
-    recipe: Annotated[str, typer.Option(help="Estimate the cost of this recipe instead, such as paper-base.")] = "",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="Estimate the cost of this recipe instead, such as paper-base.", autocompletion=complete_recipe
+        ),
+    ] = "",
     output: Annotated[Path | None, typer.Option(help="Recipe file to write; plan.toml by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     vocab: Vocabulary = None,
@@ -91,7 +99,9 @@ def plan_command(
         plan_request = PlanRequest(
             corpus=data, budget=budget, vocabulary=vocab, memory=available_bytes(torch_device)
         )  # fmt: skip
-        _show_plan(plan(plan_request, DeviceBenchmark(torch_device), _print_status), path, data, as_json)
+        with show_progress(log_stages=True) as on_progress:
+            result = plan(plan_request, DeviceBenchmark(torch_device), lambda text: on_progress(begin_stage(text)))
+        _show_plan(result, path, data, as_json)
         return
     if output is not None:
         raise SettingsError("--output needs --budget: with --recipe nothing is written")
@@ -99,7 +109,9 @@ def plan_command(
         recipe=read_recipe(recipe_file, PretrainRecipe), corpus=data, vocabulary=vocab,
         hardware=_parse_hardware(hardware or [], flops, devices, utilisation), memory=available_bytes(torch_device),
     )  # fmt: skip
-    _show_estimate(estimate(request, DeviceBenchmark(torch_device), _print_status), as_json)
+    with show_progress(log_stages=True) as on_progress:
+        cost = estimate(request, DeviceBenchmark(torch_device), lambda text: on_progress(begin_stage(text)))
+    _show_estimate(cost, as_json)
 
 
 def _check_options(budget: str, recipe: str, nodes: list[int] | None) -> None:
@@ -107,10 +119,6 @@ def _check_options(budget: str, recipe: str, nodes: list[int] | None) -> None:
         raise SettingsError(
             "give --budget (such as 2h) for a recommended recipe, or --recipe for the cost of one; not both"
         )
-
-
-def _print_status(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _check_writable(path: Path, force: bool) -> Path:
@@ -148,16 +156,20 @@ def _show_plan(result: Plan, path: Path, data: Path, as_json: bool) -> None:
     _show_candidates(console, result)
     summary, loss = result.corpus_summary, result.loss
     console.print(
-        f"\nforecast: {result.steps:,} steps, {result.num_tokens:,.0f} tokens ({result.epochs:.1f} epochs), "
-        f"{result.memory / 2**30:.2f} GiB, loss {loss.middle:.2f} ({_format_interval(loss)})"
+        localize(
+            f"\nforecast: {result.steps:,} steps, {result.num_tokens:,.0f} tokens ({result.epochs:.1f} epochs), "
+            f"{result.memory / 2**30:.2f} GiB, loss {loss.middle:.2f} ({_format_interval(loss)})"
+        )
     )
     console.print(
-        f"for comparison: uniform loss {summary.uniform_loss:.2f}, unigram entropy {summary.unigram_entropy:.2f}"
+        localize(
+            f"for comparison: uniform loss {summary.uniform_loss:.2f}, unigram entropy {summary.unigram_entropy:.2f}"
+        )
     )
     for reason in result.reasons:
-        console.print(Text(f"- {reason}"))
+        console.print(Text(f"- {localize(reason)}"))
     console.print(Text(f"\n{to_toml(result.recipe)}"))
-    console.print(Text(f"written to {path}; start it with:\n{command}"))
+    console.print(Text(localize(f"written to {path}; start it with:\n{command}")))
 
 
 def _show_candidates(console: Console, result: Plan) -> None:
@@ -165,9 +177,9 @@ def _show_candidates(console: Console, result: Plan) -> None:
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("size")
+    table.add_column(localize("size"))
     for name in ("batch size", "s/step", "steps", "tokens", "epochs", "GiB", "loss"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(localize(name), justify="right", no_wrap=True)
     table.add_column("")
     for candidate in result.candidates:
         is_chosen = candidate.size == result.recipe.model.size
@@ -212,22 +224,28 @@ def _show_estimate(result: Estimate, as_json: bool) -> None:
     console = Console(highlight=False)
     for phase in result.phases:
         console.print(
-            f"max_length {phase.name}: {phase.steps:,} steps of {phase.batch_size} sequences, "
-            f"{phase.flops:.2e} FLOPs; {phase.step_seconds:.2f} s per step here (measured on {phase.num_sequences} "
-            f"sequences)"
+            localize(
+                f"max_length {phase.name}: {phase.steps:,} steps of {phase.batch_size} sequences, "
+                f"{phase.flops:.2e} FLOPs; {phase.step_seconds:.2f} s per step here (measured on {phase.num_sequences} "
+                f"sequences)"
+            )
         )
     console.print(
-        f"total: {result.steps:,} steps, {result.num_tokens:,.0f} tokens, {result.flops:.2e} FLOPs; "
-        f"{result.num_parameters:,} parameters with a vocabulary of {result.vocab_size:,}"
+        localize(
+            f"total: {result.steps:,} steps, {result.num_tokens:,.0f} tokens, {result.flops:.2e} FLOPs; "
+            f"{result.num_parameters:,} parameters with a vocabulary of {result.vocab_size:,}"
+        )
     )
     if result.epochs is not None and result.loss is not None:
         console.print(
-            f"on this corpus: {result.epochs:,.1f} epochs, loss {result.loss.middle:.2f} "
-            f"({_format_interval(result.loss)})"
+            localize(
+                f"on this corpus: {result.epochs:,.1f} epochs, loss {result.loss.middle:.2f} "
+                f"({_format_interval(result.loss)})"
+            )
         )
     table = Table(box=None)
     for name, justify in (("where", "left"), ("time", "right"), ("micro-batch", "right"), ("how", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(localize(name), justify=justify)  # type: ignore[arg-type]
     how = f"measured; {result.memory / 2**30:.2f} GiB; large matmul: {result.matmul_throughput / 1e9:,.0f} GFLOPS"
     table.add_row("here", _format_days(result.days), f"{result.micro_batch_size}", Text(how))
     for machine in result.hardware:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.console import warn
 from bertworks.cli.options import Engine, FinetunedModel, PairColumn, Precision, TextColumn, columns_of
 from bertworks.cli.printers import print_warnings
 from bertworks.cli.progress import show_progress
@@ -74,7 +75,7 @@ def predict_command(
             on_progress(Progress("predict", number, total, f"{by}s"))
     print_warnings(warnings)
     for name, count in counts.items():
-        print(f"{count:,} {name}", file=sys.stderr)
+        warn(f"{count:,} {name}")
 
 
 def _count_predictions(request: PredictRequest) -> int | None:

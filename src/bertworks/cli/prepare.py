@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import AsJson, Field, Format, Lines, OptionalSources, Ray, Workers
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.messages import localize
 
 if TYPE_CHECKING:
     from bertworks.text.sources import TextSource
@@ -66,7 +68,7 @@ def prepare_command(
     if verify is not None:
         with show_progress() as on_progress:
             num_files = preparation.verify(verify, on_progress)
-        print(f"{verify}: {num_files} files, all hashes match")
+        say(f"{verify}: {num_files} files, all hashes match")
         return
     assert vocab is not None
     assert output is not None
@@ -124,6 +126,6 @@ def _show_counts(folder: Path, key: str, as_json: bool) -> None:
     table.add_column(justify="right")
     table.add_column()
     for name, count in counts.items():
-        table.add_row(f"{count:,}", name)
+        table.add_row(f"{count:,}", localize(name))
     Console().print(table)
-    print(f"corpus: {folder}")
+    say(f"corpus: {folder}")

@@ -22,7 +22,7 @@ from bertworks.cli.options import (
     Shard,
     Vocabulary,
 )
-from bertworks.cli.printers import PretrainPrinter
+from bertworks.cli.printers import PRETRAIN_LOG_STEPS, PretrainPrinter, StatusLine
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
@@ -72,10 +72,12 @@ def run(request: PretrainRequest) -> None:
     from bertworks.objectives.registry import objective_of
     from bertworks.parallel.process_group import is_main_process
 
-    printer, is_interrupted = PretrainPrinter(objective_of(request.recipe.objective).pair_task), False
-    for event in run_pretrain(request):
-        printer.show(event)
-        is_interrupted = is_interrupted or event.is_interrupted
+    is_interrupted = False
+    with StatusLine(PRETRAIN_LOG_STEPS) as line:
+        printer = PretrainPrinter(line, objective_of(request.recipe.objective).pair_task)
+        for event in run_pretrain(request):
+            printer.show(event)
+            is_interrupted = is_interrupted or event.is_interrupted
     if is_main_process():
         _show_masked_samples(request.output)
     if is_interrupted:

@@ -10,6 +10,7 @@ import typer
 
 from bertworks.choices import LOG_FORMATS
 from bertworks.cli.command import Command, choice, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import Engine, Precision, Ray
 from bertworks.errors import MissingDependencyError
 
@@ -94,12 +95,12 @@ def serve_command(
     with server.listen(host, port) as sock:  # before the models, so that a port in use is reported at once
         serving_app = server.load_app(request)
         for served in serving_app.service.models.values():
-            print(f"{served.name} ({served.model.precision}): {', '.join(served.capabilities)}", flush=True)
+            say(f"{served.name} ({served.model.precision}): {', '.join(served.capabilities)}")
         address = f"[{host}]" if ":" in host else host
         scheme = "http" if request.tls is None else "https"
-        print(f"serving at {scheme}://{address}:{sock.getsockname()[1]} (Ctrl-C stops it)", flush=True)
+        say(f"serving at {scheme}://{address}:{sock.getsockname()[1]} (Ctrl-C stops it)")
         is_interrupted = server.serve(serving_app, sock)
-    print("stopped; all accepted requests were answered")
+    say("stopped; all accepted requests were answered")
     if is_interrupted:
         raise typer.Exit(130)
 
@@ -115,8 +116,8 @@ def _serve_on_ray(address: str, request: ServeRequest, replicas: int, cpus: floa
         deploy_replicas(request, Replicas(replicas, cpus)) as url,
         catch_stop_signals() as signals,
     ):
-        print(f"serving at {url} with {replicas} replicas (Ctrl-C stops them)", flush=True)
+        say(f"serving at {url} with {replicas} replicas (Ctrl-C stops them)")
         while not signals:
             time.sleep(0.2)
-    print("stopped; all accepted requests were answered")
+    say("stopped; all accepted requests were answered")
     raise typer.Exit(130)

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import AsJson
+from bertworks.messages import localize
 
 app = command_app()
 
@@ -38,7 +40,9 @@ def tokenize_command(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("position", "token", "input id", "token type", "text", box=None, header_style="bold")
+    table = Table(
+        *map(localize, ("position", "token", "input id", "token type", "text")), box=None, header_style="bold"
+    )
     rows = zip(encoding.tokens, encoding.input_ids, encoding.token_type_ids, encoding.offsets, strict=True)
     for position, (token, input_id, token_type, offsets) in enumerate(rows):
         source = (pair or "") if token_type and pair is not None else text
@@ -46,4 +50,4 @@ def tokenize_command(
         table.add_row(str(position), Text(token), str(input_id), str(token_type), Text(covered))
     Console().print(table)
     if encoding.num_replaced:
-        print(f"{encoding.num_replaced} lone surrogates were replaced by U+FFFD")
+        say(f"{encoding.num_replaced} lone surrogates were replaced by U+FFFD")

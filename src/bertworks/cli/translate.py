@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import warn
 from bertworks.cli.options import TextColumn
 from bertworks.cli.progress import show_progress
 from bertworks.progress import Progress
@@ -54,4 +55,4 @@ def translate_command(
             if file != STANDARD_INPUT and not sys.stdout.isatty():
                 on_progress(Progress("translate", number, None, "texts"))
     for name, count in counts.items():
-        print(f"{count:,} {name}", file=sys.stderr)
+        warn(f"{count:,} {name}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import say
 from bertworks.cli.progress import show_progress
 
 app = command_app()
@@ -31,13 +32,13 @@ def verify_command(
     with show_progress() as on_progress:
         result = verify(folder, accept, on_progress)
     for name in result.accepted:
-        print(f"accepted: {name}")
+        say(f"accepted: {name}")
     if result.unused_tensors:
         names, num_more = ", ".join(result.unused_tensors[:_MAX_NAMES]), len(result.unused_tensors) - _MAX_NAMES
-        print(f"tensors that the model does not use: {names}" + (f" and {num_more} more" if num_more > 0 else ""))
+        say(f"tensors that the model does not use: {names}" + (f" and {num_more} more" if num_more > 0 else ""))
     for note in result.notes:
-        print(note)
+        say(note)
     if result.num_files:
-        print(f"{result.folder}: {result.num_files} files, all hashes match")
+        say(f"{result.folder}: {result.num_files} files, all hashes match")
     else:
-        print(f"{result.folder}: no hashes are recorded; `bertworks verify --accept {result.folder}` records them")
+        say(f"{result.folder}: no hashes are recorded; `bertworks verify --accept {result.folder}` records them")

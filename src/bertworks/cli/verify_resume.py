@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from bertworks.cli.command import Command, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import CorpusFolder, RecipeArgument, Vocabulary
+from bertworks.cli.progress import show_progress
+from bertworks.progress import begin_stage
 from bertworks.settings import recipe_path
 
 app = command_app()
@@ -40,11 +42,12 @@ def verify_resume_command(
         num_kills=kills,
         seed=seed,
     )
-    verdict = verify_resume(request, lambda text: print(text, file=sys.stderr, flush=True))
+    with show_progress(log_stages=True) as on_progress:
+        verdict = verify_resume(request, lambda text: on_progress(begin_stage(text)))
     summary = f"{verdict.num_steps} steps, killed and resumed {verdict.num_kills} times"
     if verdict.first_difference is None:
-        print(f"identical: {summary}")
+        say(f"identical: {summary}")
         return
     step, name = verdict.first_difference
-    print(f"different from step {step} on: {name} ({summary})")
+    say(f"different from step {step} on: {name} ({summary})")
     raise typer.Exit(1)

@@ -10,8 +10,10 @@ import typer
 
 from bertworks.choices import VOCABULARY_KINDS
 from bertworks.cli.command import Command, CommandGroup, choice, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import AsJson, Field, Format, Ray, Sources, Workers
 from bertworks.cli.progress import show_progress
+from bertworks.messages import localize
 
 if TYPE_CHECKING:
     from bertworks.commands.vocab import VocabularyReport, VocabularyRequest
@@ -90,12 +92,12 @@ def extend_command(
         from rich.table import Table
         from rich.text import Text
 
-        table = Table("new token", "id", "was", "count", box=None, header_style="bold")
+        table = Table(*map(localize, ("new token", "id", "was", "count")), box=None, header_style="bold")
         for token in extension.new_tokens[:10]:
             table.add_row(Text(token.token), str(token.id), Text(" ".join(token.subwords)), f"{token.count:,}")
         Console().print(table)
         num_new, num_appended = len(extension.new_tokens), extension.num_appended
-        print(f"{num_new:,} tokens added: {num_new - num_appended:,} in [unused] slots, {num_appended:,} at the end")
+        say(f"{num_new:,} tokens added: {num_new - num_appended:,} in [unused] slots, {num_appended:,} at the end")
     _show_report(report, output, as_json)
 
 
@@ -120,16 +122,18 @@ def _show_report(report: VocabularyReport, output: Path, as_json: bool) -> None:
     table = Table(box=None, show_header=False)
     table.add_column(justify="right")
     table.add_column()
-    table.add_row(f"{report.tokenizer.vocab_size:,}", f"tokens ({report.tokenizer.kind})")
-    table.add_row(f"{coverage.unknown_ratio:.3%}", f"of the words contain [UNK], measured on {report.evaluation_text}")
-    table.add_row(f"{coverage.whole_word_ratio:.1%}", "of the words are a single token")
-    table.add_row(f"{coverage.tokens_per_word:.3f}", "tokens per word")
-    table.add_row(f"{coverage.characters_per_token:.2f}", "characters per token")
-    table.add_row(f"{coverage.used_token_ratio:.1%}", "of the tokens occur in that text")
+    table.add_row(f"{report.tokenizer.vocab_size:,}", localize(f"tokens ({report.tokenizer.kind})"))
+    table.add_row(
+        f"{coverage.unknown_ratio:.3%}", localize(f"of the words contain [UNK], measured on {report.evaluation_text}")
+    )
+    table.add_row(f"{coverage.whole_word_ratio:.1%}", localize("of the words are a single token"))
+    table.add_row(f"{coverage.tokens_per_word:.3f}", localize("tokens per word"))
+    table.add_row(f"{coverage.characters_per_token:.2f}", localize("characters per token"))
+    table.add_row(f"{coverage.used_token_ratio:.1%}", localize("of the tokens occur in that text"))
     for name, count in sorted(report.counts.items()):
-        table.add_row(f"{count:,}", Text(name))
+        table.add_row(f"{count:,}", Text(localize(name)))
     Console().print(table)
     if coverage.unknown_characters:
         characters = " ".join(character for character, _ in coverage.unknown_characters)
-        Console().print(Text(f"unknown characters, most frequent first: {characters}"))
-    print(f"vocabulary: {output}")
+        Console().print(Text(localize(f"unknown characters, most frequent first: {characters}")))
+    say(f"vocabulary: {output}")

@@ -11,9 +11,11 @@ import typer
 
 from bertworks.choices import FEATURE_STRATEGIES, WORD_CONTEXTS, WORD_VECTOR_FORMATS, WORD_VECTOR_KINDS
 from bertworks.cli.command import Command, CommandGroup, choice, command_app
+from bertworks.cli.console import say
 from bertworks.cli.options import AsJson, Field, Format, Sources, TopK, Workers
 from bertworks.cli.progress import show_progress
 from bertworks.errors import SettingsError
+from bertworks.progress import begin_stage
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -114,15 +116,17 @@ def eval_command(
     from bertworks.embeddings.static_files import read_vectors
     from bertworks.metrics.word_vectors import Similarity
 
-    scores = evaluate_vectors(read_vectors(vectors), files)
+    with show_progress() as on_progress:
+        on_progress(begin_stage("evaluating the vectors"))
+        scores = evaluate_vectors(read_vectors(vectors), files)
     if as_json:
         print(json.dumps({name: _score_to_dict(score) for name, score in scores.items()}, ensure_ascii=False))
         return
     for name, score in scores.items():
         if isinstance(score, Similarity):
-            print(f"{name}: Spearman {score.spearman:.4f} over {score.num_known:,} of {score.num_pairs:,} pairs")
+            say(f"{name}: Spearman {score.spearman:.4f} over {score.num_known:,} of {score.num_pairs:,} pairs")
         else:
-            print(f"{name}:")
+            say(f"{name}:")
             Console().print(_section_table(score))
 
 
@@ -143,7 +147,7 @@ def nearest_command(
         return
     for word, near in neighbors.items():
         if len(neighbors) > 1:
-            print(f"{word}:")
+            say(f"{word}:")
         _show_neighbors(near)
 
 
@@ -183,12 +187,12 @@ def senses_command(
 
     for panel in senses(SensesRequest(word=word, file=file, models=tuple(models), output=output, layers=layers)):
         result = panel.projection
-        print(
+        say(
             f"{panel.name}: {result.num_distinct_vectors} distinct vectors; nearest neighbor of the same sense "
             f"{result.nearest_neighbor_accuracy:.0%}; mean cosine {result.within_similarity:.2f} within a sense, "
             f"{result.across_similarity:.2f} across senses"
         )
-    print(f"figure: {output}")
+    say(f"figure: {output}")
 
 
 @app.command("convert", cls=Command)
@@ -200,8 +204,10 @@ def convert_command(
     """Convert VECTORS to another format: word2vec or GloVe files for other tools, or a folder of ours. Lossless."""
     from bertworks.commands.word_vectors import convert_vectors
 
-    table = convert_vectors(vectors, output, format)
-    print(f"{len(table):,} words, vectors of size {table.vector_size}: {output}")
+    with show_progress() as on_progress:
+        on_progress(begin_stage("converting the vectors"))
+        table = convert_vectors(vectors, output, format)
+    say(f"{len(table):,} words, vectors of size {table.vector_size}: {output}")
 
 
 def _settings(kind: str, options: dict[str, Any]) -> GloveSettings | Word2VecSettings:
@@ -235,8 +241,8 @@ def _show_training_report(vectors: StaticVectors, output: Path, as_json: bool) -
     Console().print(table)
     threads = vectors.metadata["settings"]["threads"]
     if threads > 1 and vectors.metadata["kind"] != "glove":
-        print(f"trained with {threads} threads: not reproducible")
-    print(f"vectors: {output}")
+        say(f"trained with {threads} threads: not reproducible")
+    say(f"vectors: {output}")
 
 
 def _section_table(scores: list[SectionScore]) -> Table:

@@ -13,7 +13,7 @@ from bertworks.errors import BertworksError, FolderError, SettingsError
 from bertworks.inference.model import load
 from bertworks.integrity.model_files import METADATA_FILE, accept_changes, verify_model_files
 from bertworks.packages import MODEL_FOLDER, packaged_model
-from bertworks.progress import ProgressCallback
+from bertworks.progress import ProgressCallback, begin_stage, ignore_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class VerifyResult:
     notes: tuple[str, ...] = ()
 
 
-def verify(name: str, accept: bool = False, watch: ProgressCallback = lambda progress: None) -> VerifyResult:
+def verify(name: str, accept: bool = False, watch: ProgressCallback = ignore_progress) -> VerifyResult:
     """Hash every file of a corpus, a model or a finished run, and load the model; raise the error of a bad file.
 
     With `accept`, changes of a model's text files are recorded as its new state first.
@@ -49,7 +49,7 @@ def verify(name: str, accept: bool = False, watch: ProgressCallback = lambda pro
         folder = folder / MODEL_FOLDER
     if not (folder / "config.json").is_file() and not (folder / "bert_config.json").is_file():
         raise FolderError(f"{folder} has no config.json; give a model, a finished run or a corpus")
-    return _accept(folder) if accept else _verify_model(folder)
+    return _accept(folder) if accept else _verify_model(folder, watch)
 
 
 def _accept(folder: Path) -> VerifyResult:
@@ -67,9 +67,10 @@ def _accept(folder: Path) -> VerifyResult:
         raise
 
 
-def _verify_model(folder: Path) -> VerifyResult:
-    num_files = verify_model_files(folder)
+def _verify_model(folder: Path, watch: ProgressCallback = ignore_progress) -> VerifyResult:
+    num_files = verify_model_files(folder, watch)
     if find_export_engine(folder) is not None:
         return VerifyResult(folder=folder, num_files=num_files)
+    watch(begin_stage("loading the model"))
     report = load(folder).report
     return VerifyResult(folder=folder, num_files=num_files, unused_tensors=report.unexpected_keys, notes=report.notes)

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import bertworks
 from bertworks.corpus.units import split_hash
 from bertworks.disk import check_on_disk, is_vacant, staged_folder, write_json
 from bertworks.errors import FolderError
 from bertworks.folder_lock import lock_output
 from bertworks.parallel.workers import Workers, in_order, num_cores, run_units
-from bertworks.progress import Progress, ProgressCallback
+from bertworks.progress import Progress, ProgressCallback, begin_stage
 from bertworks.reading import convert_paths
 from bertworks.text.cleaning import CleanSettings, clean
 from bertworks.text.document import Counts
@@ -108,7 +109,7 @@ def _save_with_report(tokenizer: Tokenizer, texts: _Texts, output: Path) -> Voca
     report = VocabularyReport(tokenizer, coverage, description, texts.counts)
     with staged_folder(output) as staged:
         tokenizer.save(staged)
-        write_json(staged / "report.json", report.to_dict())
+        write_json(staged / "report.json", {"made_by": f"bertworks {bertworks.__version__}", **report.to_dict()})
     return report
 
 
@@ -136,6 +137,7 @@ class _Texts:
                 self.first = part.texts[:1000]
             yield from part.texts
             self._watch(Progress("reading", num_done, total, "bytes"))
+        self._watch(begin_stage("training the vocabulary"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bertworks.commands.evaluate import report_progress
 from bertworks.datasets.texts import texts_in
 from bertworks.disk import sha256, staged_folder, write_json
 from bertworks.engines.processor import CERTIFICATE
@@ -29,8 +30,9 @@ from bertworks.models.graph_config import GraphConfig
 from bertworks.models.hub import fetch
 from bertworks.models.metadata import read_config
 from bertworks.models.weight_files import find_weights
+from bertworks.progress import Progress, ProgressCallback, begin_stage, ignore_progress
 from bertworks.reading import convert_paths
-from bertworks.tasks.contract import TaskScores
+from bertworks.tasks.contract import TaskScores, examples_in
 from bertworks.vocabulary.special_tokens import PLAIN
 
 # Writes the weights of a model into a folder, given sample sequences and a tolerance; returns the scheme it chose.
@@ -87,7 +89,7 @@ class ExportResult:
     bytes_after: int
 
 
-def export(request: ExportRequest) -> ExportResult:
+def export(request: ExportRequest, watch: ProgressCallback = ignore_progress) -> ExportResult:
     """Write a model for another engine or precision, and measure what it lost; nothing is written if refused."""
     if request.target not in TARGETS:
         raise SettingsError(f"there is no export to '{request.target}'; choose one of: {', '.join(TARGETS)}")
@@ -98,20 +100,26 @@ def export(request: ExportRequest) -> ExportResult:
         raise FolderError(f"{folder} is an export itself; give the folder that it was exported from")
     with lock_output(request.output):
         check_output(request.output)
-        return _export(request, folder, target, tolerance)
+        return _export(request, folder, (target, tolerance), watch)
 
 
-def _export(request: ExportRequest, folder: Path, target: ExportTarget, tolerance: Tolerance) -> ExportResult:
+def _export(
+    request: ExportRequest, folder: Path, goal: tuple[ExportTarget, Tolerance], watch: ProgressCallback
+) -> ExportResult:
+    target, tolerance = goal
+    watch(begin_stage("loading the model"))
     original = load(folder, precision="fp32")
     with staged_folder(request.output) as staged:
         sample = _sample(original, request)
-        before = _score(original, request)
+        before = _score(original, request, "scoring the original", watch)
         copy_settings(folder, staged, read_folder(folder).config, original.tokenizer)
+        watch(begin_stage(f"converting to {request.target}"))
         scheme = target.write(original, staged, sample, tolerance)
         metadata = _metadata(original, staged)
         write_metadata(staged, metadata)  # loading checks the hashes
+        watch(begin_stage("loading the export"))
         exported = load(staged, precision="fp32")
-        after = _score(exported, request)
+        after = _score(exported, request, "scoring the export", watch)
         change = None
         if before is not None and after is not None:
             assert request.data is not None
@@ -119,7 +127,7 @@ def _export(request: ExportRequest, folder: Path, target: ExportTarget, toleranc
         certificate = Certificate(
             target=request.target,
             sample_description=sample.description,
-            parity=compare(original, exported, sample),
+            parity=compare(original, exported, sample, watch),
             tolerance=tolerance,
             scheme=scheme,
             metric_change=change,
@@ -171,11 +179,13 @@ def _examples(model: LoadedModel, request: ExportRequest) -> Iterator[Any]:
     return model.predictor.module.task.read(request.data, request.columns)
 
 
-def _score(model: LoadedModel, request: ExportRequest) -> TaskScores | None:
+def _score(model: LoadedModel, request: ExportRequest, stage: str, watch: ProgressCallback) -> TaskScores | None:
     """Return the metrics of a fine-tuned model on `request.data`, if it is given."""
     if model.predictor is None or request.data is None:
         return None
-    return model.predictor.module.task.score(model.predictor.predict(_examples(model, request)))
+    total = sum(len(examples_in(example)) for example in _examples(model, request))
+    pairs = model.predictor.predict(_examples(model, request))
+    return model.predictor.module.task.score(report_progress(pairs, Progress(stage, 0, total, "examples"), watch))
 
 
 def _provenance(folder: Path) -> dict[str, str]:

@@ -28,6 +28,7 @@ from bertworks.models.folder import ModelFolder, read_folder
 from bertworks.models.hub import fetch
 from bertworks.models.provenance import CORPUS_FOLDER, CORPUS_HASH, corpus_hash
 from bertworks.packages import MODEL_FOLDER, is_model_name, module_name
+from bertworks.progress import ProgressCallback, begin_stage, ignore_progress
 from bertworks.reports.pretrain_run import RUN_INFO, PretrainRun, read_pretrain_run
 
 MAX_MEGABYTES = 30.0
@@ -111,14 +112,14 @@ class PackageResult:
     absent: tuple[str, ...]
 
 
-def package(request: PackageRequest) -> PackageResult:
+def package(request: PackageRequest, watch: ProgressCallback = ignore_progress) -> PackageResult:
     """Write the source of a package; nothing is written if the model is refused."""
     with lock_output(request.output):
         _check_request(request)
-        return _package(_with_run(request))
+        return _package(_with_run(request), watch)
 
 
-def _package(request: PackageRequest) -> PackageResult:
+def _package(request: PackageRequest, watch: ProgressCallback) -> PackageResult:
     notes = _read_notes(request.notes)
     original = read_folder(fetch(request.model))
     run = None if request.run is None else read_pretrain_run(request.run)
@@ -126,7 +127,8 @@ def _package(request: PackageRequest) -> PackageResult:
     with staged_folder(request.output) as staged:
         model = staged / module_name(request.name) / MODEL_FOLDER
         with _comparison_texts(request, None if "task" in original.metadata else corpus) as texts:
-            certificate = _write_model(replace(request, texts=texts), model)
+            certificate = _write_model(replace(request, texts=texts), model, watch)
+        watch(begin_stage("writing the model card"))
         content = CardContent(
             name=request.name,
             version=request.version,
@@ -212,7 +214,7 @@ def _comparison_texts(request: PackageRequest, corpus: Path | None) -> Iterator[
         yield path if path.stat().st_size else None
 
 
-def _write_model(request: PackageRequest, folder: Path) -> dict[str, Any]:
+def _write_model(request: PackageRequest, folder: Path, watch: ProgressCallback) -> dict[str, Any]:
     """Write the model folder in fp16 and return its certificate."""
     export_request = ExportRequest(
         model=request.model,
@@ -221,7 +223,7 @@ def _write_model(request: PackageRequest, folder: Path) -> dict[str, Any]:
         data=request.texts,
         difference=request.difference,
     )
-    certificate = export(export_request).certificate
+    certificate = export(export_request, watch).certificate
     megabytes = (folder / "model.safetensors").stat().st_size / 1e6
     if megabytes > request.max_megabytes:
         raise FolderError(

@@ -23,6 +23,7 @@ from bertworks.engines.torch_engine import to_numpy
 from bertworks.exporters.sample_texts import TEXTS
 from bertworks.inference.fill_mask import log_softmax
 from bertworks.inference.model import LoadedModel
+from bertworks.progress import ProgressCallback, begin_stage, ignore_progress
 from bertworks.sampling.windows import Window, WindowRule, make_windows
 from bertworks.tasks.contract import InputSequence
 from bertworks.vocabulary.tokenizer import SpecialTokenIds
@@ -95,16 +96,20 @@ def sample_of_examples(model: LoadedModel, examples: Iterable[Any], name: str) -
     return ParitySample(sequences[: 4 * _MAX_EXAMPLES], f"the first {len(features)} examples of {name}")
 
 
-def compare(original: LoadedModel, exported: LoadedModel, sample: ParitySample) -> ParityResult:
+def compare(
+    original: LoadedModel, exported: LoadedModel, sample: ParitySample, watch: ProgressCallback = ignore_progress
+) -> ParityResult:
     """Compare the outputs of two models on the same batches."""
     differences: dict[str, float] = {}
     max_values: dict[str, float] = {}
+    watch(begin_stage("comparing outputs"))
     for batch in _batches(sample.sequences):
         pairs = zip(_outputs(original, batch), _outputs(exported, batch), strict=True)
         for (name, expected), (_, actual) in pairs:
             difference = float(np.abs(expected - actual).max())
             differences[name] = max(differences.get(name, 0.0), math.inf if math.isnan(difference) else difference)
             max_values[name] = max(max_values.get(name, 0.0), float(np.abs(expected).max()))
+    watch(begin_stage("comparing vectors"))
     pooling, pad = original.pooling, original.tokenizer.specials.pad
     vectors = (sequence_vectors(model.encoder, sample.sequences, pooling, pad) for model in (original, exported))
     return ParityResult(differences, max_values, cosines_of(*vectors), compare_mlm(original, exported, sample))

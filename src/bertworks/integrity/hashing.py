@@ -16,12 +16,14 @@ from typing import Any
 
 from bertworks.integrity.verified_files import FileIdentity, verified_files
 from bertworks.parallel.workers import num_cores
+from bertworks.progress import Progress, ProgressCallback, ignore_progress
 from bertworks.reading import unreadable_reason
 
 BLOCK_BYTES = 2**24
 _READ_BYTES = 2**20
 # More threads than this wait for the disk.
 _MAX_THREADS = 8
+_WATCH_SECONDS = 0.2
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 MISSING, UNREADABLE, CHANGED = "missing", "unreadable", "changed"
@@ -201,10 +203,16 @@ class FileVerification:
                     self._memory.add(file.name, after, file.expected.sha256)
 
 
-def find_problems(folder: Path, hashes: Mapping[str, FileHash], use_memory: bool = True) -> list[FileProblem]:
+def find_problems(
+    folder: Path,
+    hashes: Mapping[str, FileHash],
+    use_memory: bool = True,
+    watch: ProgressCallback = ignore_progress,
+) -> list[FileProblem]:
     """Return the files that are not as recorded, in the order of `hashes`."""
     verification = FileVerification(folder, hashes, use_memory)
-    verification.wait()
+    while not verification.wait(_WATCH_SECONDS):
+        watch(Progress("verifying", verification.num_verified, len(hashes), "files"))
     return verification.problems
 
 

@@ -29,6 +29,7 @@ from bertworks.integrity.hashing import (
     is_digest,
     is_file_name,
 )
+from bertworks.progress import ProgressCallback, ignore_progress
 
 METADATA_FILE = "bertworks.json"
 _FILES, _CONTENT_HASH = "files", "content_sha256"
@@ -96,12 +97,12 @@ def accept_changes(folder: Path) -> list[str]:
     return [METADATA_FILE] * files.is_changed + [problem.name for problem in problems]
 
 
-def verify_model_files(folder: Path) -> int:
+def verify_model_files(folder: Path, watch: ProgressCallback = ignore_progress) -> int:
     """Hash every recorded file of a folder, whether remembered or not; return their number, 0 without hashes."""
     files = _read(folder)
     if files.is_changed:
         raise FolderError(_by_hand_message(folder, [METADATA_FILE]))
-    problems = _find_problems(folder, files.hashes, use_memory=False)
+    problems = _find_problems(folder, files.hashes, use_memory=False, watch=watch)
     _raise_problems(folder, [problem for problem in problems if not _is_document(problem.name)])
     return len(files.hashes)
 
@@ -152,8 +153,13 @@ def _file_names(folder: Path) -> Iterator[str]:
             yield name
 
 
-def _find_problems(folder: Path, hashes: Mapping[str, FileHash], use_memory: bool = True) -> list[FileProblem]:
-    problems = find_problems(folder, hashes, use_memory)
+def _find_problems(
+    folder: Path,
+    hashes: Mapping[str, FileHash],
+    use_memory: bool = True,
+    watch: ProgressCallback = ignore_progress,
+) -> list[FileProblem]:
+    problems = find_problems(folder, hashes, use_memory, watch)
     return [problem for problem in problems if not (problem.kind == MISSING and _is_optional(problem.name))]
 
 

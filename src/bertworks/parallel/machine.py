@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+import bertworks
 from bertworks.parallel.workers import num_cores
 
 
@@ -18,6 +19,7 @@ def machine_info() -> dict[str, Any]:
         "processor": _processor(),
         "cores": num_cores(),
         "memory_gib": round(_total_bytes() / 2**30, 1),
+        "bertworks": bertworks.__version__,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",

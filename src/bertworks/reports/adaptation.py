@@ -8,7 +8,7 @@ import numpy as np
 
 from bertworks.records import History
 from bertworks.reports.curves import Chart, Curve, StepAxis, draw_chart
-from bertworks.reports.page import format_duration
+from bertworks.reports.page import format_duration, heading, note
 from bertworks.reports.step_charts import raw_and_smooth_curves
 
 # The loss at the beginning and at the end of training is the mean over this fraction of the steps.
@@ -32,9 +32,9 @@ def adaptation_part(folder: Path) -> str:
         )
         losses.append(f"{held_out[0, 1]:.3f} → {held_out[-1, 1]:.3f} on texts of dev, which are not trained on")
     chart = Chart(title=f"Language-model loss: {name}", unit="nats per token", curves=tuple(curves))
-    note = (
+    text = (
         f"Before the labels were learned, the model was trained on the training texts alone: {int(steps[-1]):,} steps "
         f"in {format_duration(history.last('seconds'))}. Loss {', '.join(losses)}."
     )
     figure = draw_chart(chart, StepAxis.from_steps([0.0, float(steps[-1])]))
-    return f'<h2>Adaptation</h2><p class="note">{note}</p><div class="charts one">{figure}</div>'
+    return f'{heading("Adaptation")}{note(text)}<div class="charts one">{figure}</div>'

@@ -9,6 +9,7 @@ from html import escape
 
 import numpy as np
 
+from bertworks.messages import localize
 from bertworks.reports.curves import HEIGHT, WIDTH, Axis, Values, axis_for, format_tick, plot, tick_distance
 
 _GAP = 0.06  # left empty on each side of a bar, as a fraction of its width
@@ -47,7 +48,7 @@ def draw_bars(chart: BarChart, legend: str = "") -> str:
     label = f"{chart.title}, {chart.unit}: " + "; ".join(
         text for text, height in zip(chart.labels, chart.heights, strict=True) if np.isfinite(height) and height
     )
-    caption = f"<figcaption>{escape(chart.title)} <small>{escape(chart.unit)}</small></figcaption>"
+    caption = f"<figcaption>{escape(localize(chart.title))} <small>{escape(localize(chart.unit))}</small></figcaption>"
     return f'<figure class="low">{caption}{legend}{plot(label, axis, _bar_paths(chart, axis), _labels(chart))}</figure>'
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from bertworks.reports.page import collapsible, format_name, scrollable, table
+from bertworks.reports.page import collapsible, format_name, heading, note, scrollable, table
 from bertworks.tasks.baselines import BaselineScores
 from bertworks.tasks.contract import TaskScores
 
@@ -25,7 +25,7 @@ def baselines_part(scores: Mapping[str, TaskScores], baselines: Sequence[Baselin
     titles = ("", "", *(title for title, _ in models))
     metrics = table("All metrics", titles, _metric_rows(splits, models), num_text_columns=2)
     return (
-        '<h2>Baselines</h2><p class="note">Simple models of the same training examples, scored in the same way.</p>'
+        f"{heading('Baselines')}{note('Simple models of the same training examples, scored in the same way.')}"
         f'<div class="card">{chart}</div>{collapsible("All metrics", metrics)}'
     )
 

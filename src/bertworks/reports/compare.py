@@ -10,7 +10,16 @@ from typing import Any
 
 from bertworks.disk import write_text
 from bertworks.metrics.seeds import MemberResult
-from bertworks.reports.page import bullet_list, fact_card, format_name, format_number, page_of, table, warnings_card
+from bertworks.reports.page import (
+    bullet_list,
+    fact_card,
+    format_name,
+    format_number,
+    heading,
+    page_of,
+    table,
+    warnings_card,
+)
 from bertworks.reports.pretrain import REPORT
 from bertworks.reports.scatter import Dot, Scatter, Series, draw_scatter
 
@@ -110,8 +119,8 @@ def write_compare_report(folder: Path, contents: CompareContents) -> Path:
         table("Results", columns_of(contents), rows_of(contents), num_text_columns=1) if contents.results else "",
         warnings_card([f"Failed: {failure}" for failure in contents.failures]) if contents.failures else "",
         bullet_list("notes", _notes(contents)),
-        f'<h2>Score by compute</h2><div class="charts">{figures}</div>',
-        f'<h2>Settings</h2><div class="facts">{cards}</div>',
+        f'{heading("Score by compute")}<div class="charts">{figures}</div>',
+        f'{heading("Settings")}<div class="facts">{cards}</div>',
     )
     num_members = len({result.member for result in contents.results})
     state = f"{num_members} members, {len(contents.tasks)} tasks"

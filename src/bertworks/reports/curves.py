@@ -14,6 +14,8 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
+from bertworks.messages import localize
+
 Values = npt.NDArray[np.float64]
 
 MAX_POINTS = 2_000
@@ -178,7 +180,7 @@ def draw_chart(chart: Chart, step_axis: StepAxis) -> str:
     """Return a figure: caption, legend if there are several curves, and plot."""
     values = np.concatenate([*(c.values for c in chart.curves), [r.value for r in chart.references]])
     values = values[np.isfinite(values)]
-    caption = f"<figcaption>{escape(chart.title)} <small>{escape(chart.unit)}</small></figcaption>"
+    caption = f"<figcaption>{escape(localize(chart.title))} <small>{escape(localize(chart.unit))}</small></figcaption>"
     if not any(np.isfinite(curve.values).any() for curve in chart.curves):
         return f'<figure class="{chart.size}">{caption}<p class="empty">no finite values</p></figure>'
     axis = axis_for(values)
@@ -213,7 +215,7 @@ def _legend(curves: Sequence[Curve]) -> str:
         return ""
     return (
         '<ul class="legend">'
-        + "".join(f"<li><i class='{c.css_class} {c.shape}'></i>{escape(c.name)}</li>" for c in curves)
+        + "".join(f"<li><i class='{c.css_class} {c.shape}'></i>{escape(localize(c.name))}</li>" for c in curves)
         + "</ul>"
     )
 
@@ -279,13 +281,13 @@ def _labels(chart: Chart, axis: Axis, step_axis: StepAxis) -> Iterator[str]:
         yield f'<span class="x" style="left:{_x_fraction(tick, step_axis) * 100:.2f}%">{format_tick(tick)}</span>'
     for reference in chart.references:
         top = (1 - axis.height(reference.value)) * 100
-        yield f'<span class="level {reference.side}" style="top:{top:.2f}%">{escape(reference.label)}</span>'
+        yield f'<span class="level {reference.side}" style="top:{top:.2f}%">{escape(localize(reference.label))}</span>'
     free_from = 0.0
     for boundary in step_axis.boundaries:
         x = _x_fraction(boundary.step, step_axis)
         if x >= free_from:  # skip labels that would overlap the previous one
             css_class = "phase late" if x > 0.9 else "phase"
-            yield f'<span class="{css_class}" style="left:{x * 100:.2f}%">{escape(boundary.label)}</span>'
+            yield f'<span class="{css_class}" style="left:{x * 100:.2f}%">{escape(localize(boundary.label))}</span>'
             free_from = x + 0.15
 
 

@@ -13,13 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertworks.messages import fill, localize
 from bertworks.metrics.classification import ConfusionTally, Matches
 from bertworks.reports.bars import BarChart, draw_bars
-from bertworks.reports.page import collapsible, format_percent, scrollable, table
+from bertworks.reports.page import collapsible, format_percent, note, scrollable, table
 from bertworks.tasks.contract import Mistake, TaskScores
 
 CountMatrix = npt.NDArray[Any]
 
+_MATRIX_NOTE = (
+    "Rows are the true class, columns the predicted one. Correct cells are blue, wrong ones orange, darker for a "
+    "larger fraction of the row."
+)
 _MAX_CLASSES = 30  # of a confusion matrix that fits on a screen
 _MAX_PAIRS, _MAX_ROWS = 30, 200
 _NUM_OPEN_MISTAKES = 10
@@ -41,11 +46,10 @@ def confusion_part(scores: TaskScores) -> str:
     total, num_correct = int(counts.sum()), int(counts.trace())
     summary = f"{total - num_correct:,} of {total:,} are misclassified."
     if len(labels) > _MAX_CLASSES:
-        return f'<p class="note">{summary}</p>{_pairs_table(counts, labels)}'
+        return note(summary) + _pairs_table(counts, labels)
     return (
-        f'<p class="note">{summary} Rows are the true class, columns the predicted one. Correct cells are blue, wrong '
-        f"ones orange, darker for a larger fraction of the row.</p>"
-        f'<div class="card">{scrollable("Confusion matrix", _matrix(counts, labels))}</div>'
+        note(f"{summary} {_MATRIX_NOTE}")
+        + f'<div class="card">{scrollable("Confusion matrix", _matrix(counts, labels))}</div>'
     )
 
 
@@ -96,15 +100,15 @@ def classes_part(scores: TaskScores) -> str:
     if not rows:
         unit, count_title = "class", "examples"
         rows = [*_class_rows(scores)]
-    note = ""
+    shown = ""
     if len(rows) > _MAX_CLASSES:
         rows.sort(key=lambda row: row[3])
-        note = f'<p class="note">{min(len(rows), _MAX_ROWS)} of {len(rows):,}, lowest F1 first</p>'
+        shown = note(f"{min(len(rows), _MAX_ROWS)} of {len(rows):,}, lowest F1 first")
     cells = [
         (name, *(f"{metric:.3f}" for metric in metrics), f"{count:,}") for name, *metrics, count in rows[:_MAX_ROWS]
     ]
     titles = (unit, "precision", "recall", "F1", count_title)
-    return note + table("By class", titles, cells, num_text_columns=1) if rows else ""
+    return shown + table("By class", titles, cells, num_text_columns=1) if rows else ""
 
 
 def _type_rows(scores: TaskScores) -> Iterator[tuple[str, float, float, float, int]]:
@@ -160,9 +164,8 @@ def calibration_part(scores: TaskScores, error_before: float | None = None) -> s
     plots = draw_bars(accuracy_chart, _CALIBRATION_LEGEND) + draw_bars(count_chart)
     rows = [(span, f"{n:,.0f}", f"{c:.3f}", f"{a:.3f}") for span, n, c, a in columns if n]
     titles = ("confidence", "predictions", "mean confidence", "accuracy")
-    return (
-        f'<p class="note">{_calibration_text(error, error_before)}</p><div class="charts two">{plots}</div>'
-        + collapsible("Calibration as a table", table("Calibration", titles, rows, num_text_columns=1))
+    return f'{note(_calibration_text(error, error_before))}<div class="charts two">{plots}</div>' + collapsible(
+        "Calibration as a table", table("Calibration", titles, rows, num_text_columns=1)
     )
 
 
@@ -188,16 +191,17 @@ def mistakes_part(scores: TaskScores) -> str:
     part = f'<ol class="mistakes">{"".join(open_cards)}</ol>'
     if hidden_cards:
         hidden_list = f'<ol class="mistakes" start="{_NUM_OPEN_MISTAKES + 1}">{"".join(hidden_cards)}</ol>'
-        part += collapsible(f"{len(hidden_cards)} more", hidden_list)
+        part += collapsible(fill("{} more", len(hidden_cards)), hidden_list)
     return part
 
 
 def _mistake_card(mistake: Mistake, confidence_label: str, confidence: str) -> str:
+    true, predicted = localize("true"), localize("predicted")
     return (
         f'<li class="card">{"".join(map(_text, mistake.texts))}'
-        f'<dl class="labels"><div><dt>true</dt><dd class="hit" dir="auto">{_name(mistake.expected)}</dd></div>'
-        f'<div><dt>predicted</dt><dd class="miss" dir="auto">{_name(mistake.predicted)}</dd></div>'
-        f"<div><dt>{escape(confidence_label)}</dt><dd>{confidence}</dd></div></dl>"
+        f'<dl class="labels"><div><dt>{true}</dt><dd class="hit" dir="auto">{_name(mistake.expected)}</dd></div>'
+        f'<div><dt>{predicted}</dt><dd class="miss" dir="auto">{_name(mistake.predicted)}</dd></div>'
+        f"<div><dt>{escape(localize(confidence_label))}</dt><dd>{confidence}</dd></div></dl>"
         f'<p class="location">{escape(mistake.location)}</p></li>'
     )
 

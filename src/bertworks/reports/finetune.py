@@ -30,6 +30,8 @@ from bertworks.reports.page import (
     fact_card,
     format_duration,
     format_name,
+    heading,
+    note,
     page_of,
     recipe_part,
     table,
@@ -210,7 +212,7 @@ def _scores(contents: FinetuneContents) -> str:
         )
         for name in names
     ]
-    return f"{large}<h2>Scores</h2>{table('Scores', ('', *scores), rows, num_text_columns=1)}"
+    return f"{large}{heading('Scores')}{table('Scores', ('', *scores), rows, num_text_columns=1)}"
 
 
 def _curves(history: History, main_metric: str, best: ScoreRecord | None) -> str:
@@ -224,7 +226,7 @@ def _curves(history: History, main_metric: str, best: ScoreRecord | None) -> str
     charts = [*_loss_charts(history), *(_metric_chart(dev, name) for name in _metric_names(dev, main_metric))]
     step_figures = "".join(draw_chart(chart, step_axis) for chart in step_charts(history))
     figures = "".join(draw_chart(chart, step_axis) for chart in charts)
-    part = f'<h2>Curves</h2><div class="charts">{figures}</div>'
+    part = f'{heading("Curves")}<div class="charts">{figures}</div>'
     if step_figures:
         part += collapsible("Learning rate, throughput and gradient norm", f'<div class="charts">{step_figures}</div>')
     return part
@@ -274,11 +276,10 @@ def _error_parts(contents: FinetuneContents, best: ScoreRecord | None) -> Iterat
         test_part = make_part(test) if test is not None else ""
         if part:
             on_test = collapsible("The same on test", test_part) if test_part else ""
-            yield f"<h2>{title} <small>{split}</small></h2>{part}{on_test}"
+            yield f"{heading(title, split)}{part}{on_test}"
     mistakes = mistakes_part(scores)
     if mistakes:
-        note = f"Highest {scores.confidence_label} first."
-        yield f'<h2>Worst mistakes <small>{split}</small></h2><p class="note">{note}</p>{mistakes}'
+        yield f"{heading('Worst mistakes', split)}{note(f'Highest {scores.confidence_label} first.')}{mistakes}"
 
 
 def _lengths(coverage: WindowCoverage | None) -> str:
@@ -304,7 +305,7 @@ def _lengths(coverage: WindowCoverage | None) -> str:
     median, high = (f"{value:,.0f}" for value in np.percentile(lengths, (50, 95)))
     summary = f"Tokens per example: median {median}, 95th percentile {high}, maximum {lengths.max():,}."
     return (
-        f'<h2>Lengths</h2><p class="note">{coverage.describe()} {summary}</p>'
+        f"{heading('Lengths')}{note(f'{coverage.describe()} {summary}')}"
         f'<div class="charts one">{draw_bars(chart)}</div>'
     )
 
@@ -324,8 +325,12 @@ def _explanations(explanations: Sequence[str]) -> str:
         return ""
     cards = "".join(f'<div class="card">{explanation}</div>' for explanation in explanations)
     return (
-        f'<h2>Explained predictions</h2><p class="note">Attribution of each word by integrated gradients: blue words '
-        f"support the prediction, orange words oppose it.</p>{cards}"
+        heading("Explained predictions")
+        + note(
+            "Attribution of each word by integrated gradients: blue words support the prediction, orange words oppose "
+            "it."
+        )
+        + cards
     )
 
 
@@ -336,13 +341,13 @@ def _data_and_machine(contents: FinetuneContents) -> str:
             (split, *(_format_value(file.get(key)) for key in ("file", "sha256", "examples")))
             for split, file in contents.data.items()
         ]
-        parts.append(f"<h2>Data</h2>{table('Data', ('', 'file', 'sha256', 'examples'), rows, num_text_columns=3)}")
+        parts.append(f"{heading('Data')}{table('Data', ('', 'file', 'sha256', 'examples'), rows, num_text_columns=3)}")
     if contents.machine:
         cards = fact_card(
             "Model", {"task": contents.task, "base": contents.base, "main metric": format_name(contents.main_metric)}
         )
         cards += fact_card("Machine", contents.machine)
-        parts.append(f'<h2>Model and machine</h2><div class="facts">{cards}</div>')
+        parts.append(f'{heading("Model and machine")}<div class="facts">{cards}</div>')
     return "".join(parts)
 
 

@@ -14,17 +14,36 @@ from typing import Any
 
 import numpy as np
 
+from bertworks.messages import language, localize, localize_sentences
+
 
 def page_of(title: str, state: str, verdict: str, parts: Iterable[str]) -> str:
     """Return the whole page: title, state of the run, verdict, and the parts in order."""
     page = Template(files("bertworks.reports").joinpath("page.html").read_text(encoding="utf-8"))
-    texts = {"title": escape(title), "state": escape(state), "verdict": escape(verdict)}
+    texts = {
+        "language": "en" if language() == "en" else "zh-Hans",
+        "title": escape(localize(title)),
+        "state": escape(localize(state)),
+        "verdict": escape(localize_sentences(verdict)),
+    }
     return page.substitute(texts, parts="\n".join(part for part in parts if part))
+
+
+def heading(text: str, small: str = "") -> str:
+    """Return the heading of a part, with a small addition such as the split."""
+    return f"<h2>{escape(localize(text))}{f' <small>{escape(small)}</small>' if small else ''}</h2>"
+
+
+def note(text: str) -> str:
+    """Return a paragraph of explanation."""
+    return f'<p class="note">{escape(localize_sentences(text))}</p>'
 
 
 def tiles(statistics: Sequence[tuple[str, str]]) -> str:
     """Return the most important numbers in large type, each with its name."""
-    cells = (f"<div><dt>{escape(name)}</dt><dd>{_with_small_units(value)}</dd></div>" for name, value in statistics)
+    cells = (
+        f"<div><dt>{escape(localize(name))}</dt><dd>{_with_small_units(value)}</dd></div>" for name, value in statistics
+    )
     return f'<dl class="tiles">{"".join(cells)}</dl>' if statistics else ""
 
 
@@ -36,44 +55,46 @@ def _with_small_units(value: str) -> str:
 
 def warnings_card(warnings: Sequence[str]) -> str:
     if not warnings:
-        return '<p class="note" style="margin-top:.75rem">No warnings.</p>'
-    return f'<div class="card warnings"><h2>Warnings</h2>{bullet_list("", warnings)}</div>'
+        return '<p class="note" style="margin-top:.75rem">' + localize("No warnings.") + "</p>"
+    return f'<div class="card warnings"><h2>{localize("Warnings")}</h2>{bullet_list("", warnings)}</div>'
 
 
 def bullet_list(kind: str, items: Iterable[str]) -> str:
-    return f'<ul class="{kind}">{"".join(f"<li>{escape(item)}</li>" for item in items)}</ul>'
+    return f'<ul class="{kind}">{"".join(f"<li>{escape(localize_sentences(item))}</li>" for item in items)}</ul>'
 
 
 def absent_part(absent: Sequence[str]) -> str:
-    return f"<h2>Not in this report</h2>{bullet_list('absent', absent)}" if absent else ""
+    return heading("Not in this report") + bullet_list("absent", absent) if absent else ""
 
 
 def recipe_part(recipe: str) -> str:
     if not recipe:
         return ""
-    return f'<h2>Recipe</h2><div class="card">{scrollable("Recipe", f"<pre>{escape(recipe)}</pre>")}</div>'
+    return f'{heading("Recipe")}<div class="card">{scrollable("Recipe", f"<pre>{escape(recipe)}</pre>")}</div>'
 
 
 def fact_card(title: str, facts: Mapping[str, Any]) -> str:
     """Return a card with a table of names and values."""
-    rows = "".join(f"<dt>{escape(format_name(k))}</dt><dd>{escape(_format_value(k, v))}</dd>" for k, v in facts.items())
-    return f'<div class="card"><h3>{escape(title)}</h3><dl>{rows}</dl></div>'
+    rows = "".join(
+        f"<dt>{escape(localize(format_name(k)))}</dt><dd>{escape(_format_value(k, v))}</dd>" for k, v in facts.items()
+    )
+    return f'<div class="card"><h3>{escape(localize(title))}</h3><dl>{rows}</dl></div>'
 
 
 def collapsible(summary: str, body: str) -> str:
     """Return a collapsed section."""
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+    return f"<details><summary>{escape(localize(summary))}</summary>{body}</details>"
 
 
 def scrollable(label: str, body: str) -> str:
     """Return a region that scrolls horizontally if it is wider than the page; it can have the keyboard focus."""
-    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(label)}">{body}</div>'
+    return f'<div class="wide" tabindex="0" role="region" aria-label="{escape(localize(label))}">{body}</div>'
 
 
 def table(label: str, titles: Sequence[str], rows: Iterable[Sequence[str]], num_text_columns: int = 0) -> str:
     """Return a table in a card; the first `num_text_columns` columns hold text, all others right-aligned numbers."""
     kinds = [' class="text-column"'] * num_text_columns + [' class="number"'] * (len(titles) - num_text_columns)
-    head = "".join(f"<th{kind}>{escape(title)}</th>" for kind, title in zip(kinds, titles, strict=True))
+    head = "".join(f"<th{kind}>{escape(localize(title))}</th>" for kind, title in zip(kinds, titles, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
         for row in rows
@@ -87,7 +108,7 @@ def format_name(key: Any) -> str:
 
 def _format_value(key: Any, value: Any) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return localize("yes" if value else "no")
     if isinstance(value, int | float) and "memory" in str(key) and value >= 2**20:
         return f"{value / 2**30:.1f} GiB"
     if isinstance(value, int):

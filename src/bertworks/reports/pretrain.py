@@ -19,6 +19,7 @@ import numpy as np
 
 from bertworks.disk import write_text
 from bertworks.errors import FolderError
+from bertworks.messages import fill
 from bertworks.records import MASK_TOKEN, SampleRecord
 from bertworks.reports.curves import Boundary, Chart, Curve, Reference, StepAxis, draw_chart
 from bertworks.reports.page import (
@@ -28,6 +29,8 @@ from bertworks.reports.page import (
     format_duration,
     format_number,
     format_percent,
+    heading,
+    note,
     page_of,
     recipe_part,
     scrollable,
@@ -109,7 +112,7 @@ def _curves(run: PretrainRun) -> str:
     boundaries = [Boundary(step, f"{old} → {new}") for (_, old), (step, new) in pairwise(history.phases)]
     step_axis = StepAxis.from_steps(steps, boundaries)
     figures = "".join(draw_chart(chart, step_axis) for chart in _charts(run))
-    return f'<h2>Curves</h2><div class="charts">{figures}</div>{_held_out_table(run)}'
+    return f'{heading("Curves")}<div class="charts">{figures}</div>{_held_out_table(run)}'
 
 
 def _charts(run: PretrainRun) -> list[Chart]:
@@ -167,7 +170,7 @@ def _held_out_table(run: PretrainRun) -> str:
         return ""
     titles, rows = held_out_rows(run, _MAX_ROWS)
     total = len(run.history.held_out)
-    count = f"{len(rows)} of {total:,}" if len(rows) < total else f"all {total}"
+    count = fill("{} of {}", len(rows), f"{total:,}") if len(rows) < total else fill("all {}", total)
     return collapsible(f"Held-out scores as a table ({count})", table("Held-out scores", titles, rows))
 
 
@@ -209,14 +212,17 @@ def _samples(samples: Sequence[SampleRecord]) -> str:
         ]
         cards.append(_sample_card(text, text_samples) if text_samples else "")
     return (
-        "<h2>Fill-mask samples during training</h2>"
-        f'<p class="note">The most probable tokens for each mask at {len(shown_steps)} of {len(steps):,} recorded '
-        f"steps; {min(len(texts), _MAX_TEXTS)} of {len(texts)} texts.</p>{''.join(cards)}"
+        heading("Fill-mask samples during training")
+        + note(
+            f"The most probable tokens for each mask at {len(shown_steps)} of {len(steps):,} recorded steps; "
+            f"{min(len(texts), _MAX_TEXTS)} of {len(texts)} texts."
+        )
+        + "".join(cards)
     )
 
 
 def _sample_card(text: str, samples: Sequence[tuple[int, SampleRecord]]) -> str:
-    titles = "".join(f"<th>step {step:,}</th>" for step, _ in samples)
+    titles = "".join(f"<th>{fill('step {}', f'{step:,}')}</th>" for step, _ in samples)
     num_masks = max(len(sample.predictions) for _, sample in samples)
     rows = []
     for mask in range(num_masks):
@@ -249,7 +255,7 @@ def _run_info_cards(run: PretrainRun) -> str:
         values = run.run_info.get(key)
         if isinstance(values, dict) and values:
             cards.append(fact_card(title, values))
-    return f'<h2>Machine and corpus</h2><div class="facts">{"".join(cards)}</div>' if cards else ""
+    return f'{heading("Machine and corpus")}<div class="facts">{"".join(cards)}</div>' if cards else ""
 
 
 def _early_spaced_indices(count: int, limit: int) -> list[int]:

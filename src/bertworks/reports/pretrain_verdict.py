@@ -102,25 +102,28 @@ def _compare(run: PretrainRun, best: HeldOutRecord) -> PretrainVerdict:
     if start is None or unigram is None:
         return PretrainVerdict("")
     is_below_start, is_below_unigram = start.loss - loss >= _MIN_GAIN, unigram - loss >= _MIN_GAIN
-    start_name, unigram_name = f"{start.name} ({start.loss:.2f})", f"the unigram entropy ({unigram:.2f})"
     so_far = "" if run.run_info.get("finished") else " so far"
-    below_start, below_unigram = f"{start.loss - loss:.2f} nats below", f"{unigram - loss:.2f} nats below"
     if is_below_start and is_below_unigram:
         return PretrainVerdict(
-            f"That is {below_start} {start_name} and {below_unigram} {unigram_name}: the model uses context."
+            f"That is {start.loss - loss:.2f} nats below {start.name} ({start.loss:.2f}) and {unigram - loss:.2f} nats "
+            f"below the unigram entropy ({unigram:.2f}): the model uses context."
         )
     if is_below_start:
         text = (
-            f"That is {below_start} {start_name}, but not below {unigram_name}: the model has learned nothing but the "
-            f"frequencies of tokens{so_far}, it does not use context."
+            f"That is {start.loss - loss:.2f} nats below {start.name} ({start.loss:.2f}), but not below the unigram "
+            f"entropy ({unigram:.2f}): the model has learned nothing but the frequencies of tokens{so_far}, it does "
+            f"not use context."
         )
     elif is_below_unigram:
         text = (
-            f"That is {below_unigram} {unigram_name}, but not below {start_name}: the model has learned nothing in "
-            f"this run{so_far}."
+            f"That is {unigram - loss:.2f} nats below the unigram entropy ({unigram:.2f}), but not below {start.name} "
+            f"({start.loss:.2f}): the model has learned nothing in this run{so_far}."
         )
     else:
-        text = f"That is below neither {start_name} nor {unigram_name}: the model has learned nothing{so_far}."
+        text = (
+            f"That is below neither {start.name} ({start.loss:.2f}) nor the unigram entropy ({unigram:.2f}): the model "
+            f"has learned nothing{so_far}."
+        )
     return PretrainVerdict(text, has_failed=True)
 
 

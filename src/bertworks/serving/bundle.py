@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from bertworks.models.provenance import (
     recorded_folder,
 )
 from bertworks.models.weight_files import find_weights
+from bertworks.progress import Progress, ProgressCallback, ignore_progress
 from bertworks.serving.bundle_manifest import BUNDLE, FORMAT, read_bundle_manifest
 from bertworks.serving.models import check_name, named_folders
 from bertworks.serving.passage_search import VECTORS, write_passages, write_vectors
@@ -128,8 +129,8 @@ class _BundleWriter:
         self.files[target] = sha256(self.staging_folder / target)
 
 
-def bundle(request: BundleRequest, on_progress: Callable[[int, int], None] = lambda done, total: None) -> Bundle:
-    """Write a bundle. `on_progress` gets the number of embedded passages and their total.
+def bundle(request: BundleRequest, on_progress: ProgressCallback = ignore_progress) -> Bundle:
+    """Write a bundle.
 
     After an interruption the same request continues with the vectors that are already in the staging folder.
     """
@@ -144,7 +145,7 @@ def bundle(request: BundleRequest, on_progress: Callable[[int, int], None] = lam
         embedder = _select_embedder(models, request.index) if request.corpus and request.index != "none" else None
         with resumable_folder(request.output, _VECTOR_PARTS, _index_hash(request, embedder)) as staging_folder:
             _write_bundle(_BundleWriter(request, staging_folder), models, embedder, on_progress)
-    return read_bundle(request.output)
+    return read_bundle(request.output, on_progress)
 
 
 def _index_hash(request: BundleRequest, embedder: _BundleModel | None) -> str:
@@ -159,13 +160,14 @@ def _write_bundle(
     writer: _BundleWriter,
     models: Sequence[_BundleModel],
     embedder: _BundleModel | None,
-    on_progress: Callable[[int, int], None],
+    on_progress: ProgressCallback,
 ) -> None:
     """Write all files of a bundle, and the manifest last."""
-    for model in models:
+    for number, model in enumerate(models, 1):
         for file in _model_files(model.path):
             writer.copy(file, f"models/{model.name}/{file.relative_to(model.path).as_posix()}")
-    corpus = _copy_corpus(writer)
+        on_progress(Progress("copying models", number, len(models), "models"))
+    corpus = _copy_corpus(writer, on_progress)
     index = None if embedder is None else _build_index(writer, embedder, on_progress)
     chain = _build_chain(models, None if corpus is None else corpus["sha256"])
     manifest = {
@@ -180,10 +182,11 @@ def _write_bundle(
     write_json(writer.staging_folder / BUNDLE, manifest)
 
 
-def read_bundle(folder: Path) -> Bundle:
+def read_bundle(folder: Path, watch: ProgressCallback = ignore_progress) -> Bundle:
     """Open a bundle and verify every file and every provenance link; a file that it does not list is refused."""
     manifest = read_bundle_manifest(folder)
-    for problem in find_problems(folder, {name: FileHash(digest) for name, digest in manifest["files"].items()}):
+    hashes = {name: FileHash(digest) for name, digest in manifest["files"].items()}
+    for problem in find_problems(folder, hashes, watch=watch):
         raise FolderError(_describe_problem(folder, problem))
     _check_unlisted(folder, manifest["files"])
     chain = tuple(from_table(Link, link, f"{folder / BUNDLE}, chain") for link in manifest["chain"])
@@ -309,7 +312,7 @@ def _model_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _copy_corpus(writer: _BundleWriter) -> dict[str, Any] | None:
+def _copy_corpus(writer: _BundleWriter, on_progress: ProgressCallback) -> dict[str, Any] | None:
     """Copy the corpus, or only its manifest, and return its entry in bundle.json."""
     request = writer.request
     source = request.corpus or request.manifest
@@ -318,7 +321,7 @@ def _copy_corpus(writer: _BundleWriter) -> dict[str, Any] | None:
     manifest = read_manifest(source)
     writer.copy(source / MANIFEST, f"{CORPUS}/{MANIFEST}")
     if request.corpus:
-        for shard in manifest["shards"]:
+        for number, shard in enumerate(manifest["shards"], 1):
             target = f"{CORPUS}/{shard['file']}"
             writer.copy(source / shard["file"], target)
             if writer.files[target] != shard["sha256"]:
@@ -326,17 +329,18 @@ def _copy_corpus(writer: _BundleWriter) -> dict[str, Any] | None:
                     f"{source / shard['file']} does not have the sha256 in its manifest; run `bertworks prepare "
                     f"--verify` on it"
                 )
+            on_progress(Progress("copying the corpus", number, len(manifest["shards"]), "shards"))
     counts = {name: manifest[name] for name in ("documents", "sentences", "characters")}
     return {"sha256": corpus_hash(manifest), "text": request.corpus is not None, **counts}
 
 
-def _build_index(
-    writer: _BundleWriter, embedder: _BundleModel, on_progress: Callable[[int, int], None]
-) -> dict[str, Any]:
+def _build_index(writer: _BundleWriter, embedder: _BundleModel, on_progress: ProgressCallback) -> dict[str, Any]:
     """Split the text into passages, embed them, and return the index's entry in bundle.json."""
     folder = writer.staging_folder / CORPUS
     num_passages = write_passages(folder, _documents(folder))
-    vector_size = write_vectors(folder, load(embedder.path), lambda done: on_progress(done, num_passages))
+    vector_size = write_vectors(
+        folder, load(embedder.path), lambda done: on_progress(Progress("embed", done, num_passages, "passages"))
+    )
     for path in sorted(folder.iterdir()):
         target = f"{CORPUS}/{path.name}"
         if path.is_file() and target not in writer.files:

@@ -117,6 +117,7 @@ def _score_splits(run: FinishedRun) -> Generator[FinetuneEvent, None, dict[str, 
     """Calibrate on dev, then score a sample of train, dev, and test if it is labelled."""
     module = run.predictor.module
     if "dev" in run.examples:
+        yield FinetuneEvent(stage="calibrating on dev")
         predictions = [prediction for _, prediction in run.predictor.predict(run.examples["dev"])]
         module.task = module.task.calibrate(run.examples["dev"], predictions)
     scores: dict[str, TaskScores] = {}
@@ -124,6 +125,7 @@ def _score_splits(run: FinishedRun) -> Generator[FinetuneEvent, None, dict[str, 
         if split == "test" and any(example.label is None for example in examples):
             continue
         sample = examples[:: max(1, len(examples) // _TRAIN_SAMPLE_SIZE)] if split == "train" else examples
+        yield FinetuneEvent(stage=f"scoring {split}")
         scores[split] = module.task.score(run.predictor.predict(sample))
         yield FinetuneEvent(score=ScoreRecord(run.step, split, dict(scores[split].metrics)))
     return scores
@@ -150,6 +152,7 @@ def _score_baselines(run: FinishedRun, splits: Sequence[str]) -> Generator[Finet
     baselines: list[BaselineScores] = []
     if not run.request.recipe.baselines:
         return baselines
+    yield FinetuneEvent(stage="baselines")
     scored = {split: run.examples[split] for split in splits}
     for baseline in score_baselines(run.predictor.module.task, run.examples["train"], scored):
         baselines.append(baseline)

@@ -60,12 +60,14 @@ class FinetuneEvent:
 
     phase            of a step: "adapt" for the language modeling on the training texts, "finetune" for the task
     num_steps        of that phase
+    stage            what is done now that has no steps: "scoring dev"
     is_interrupted   marks the note of a run that was asked to stop
     """
 
     step: Step | None = None
     phase: str = "finetune"
     num_steps: int = 0
+    stage: str = ""
     score: ScoreRecord | None = None
     warning: str = ""
     note: str = ""

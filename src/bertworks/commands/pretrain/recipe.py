@@ -207,6 +207,11 @@ class PretrainRecipe:
         self._check_phases()
         parse_duration(self.budget)
 
+    @property
+    def num_steps(self) -> int | None:
+        """The steps of all phases; None if a time budget decides."""
+        return None if self.budget else sum(phase.steps for phase in self.phases)
+
     def resolve_phases(self) -> tuple[Phase, ...]:
         """Return the phases with their names and all values filled in."""
         lengths = [phase.max_length for phase in self.phases]

@@ -54,11 +54,13 @@ class PretrainRequest:
 class TrainEvent:
     """One event of a run: a step, a held-out evaluation, a saved checkpoint, a warning or a note.
 
-    With a step: the estimated seconds left, and the losses to compare it with (unigram entropy, uniform loss ln V).
+    With a step: the number of all steps (None: a time budget decides), the estimated seconds left, and the losses to
+    compare it with (unigram entropy, uniform loss ln V).
     `is_interrupted` marks the note of a run that was asked to stop.
     """
 
     step: Step | None = None
+    num_steps: int | None = None
     seconds_left: float = 0.0
     reference_losses: tuple[float, float] = (math.nan, math.nan)
     held_out: HeldOutRecord | None = None

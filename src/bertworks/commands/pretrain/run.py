@@ -273,7 +273,8 @@ def _train_steps(
         if observer is not None:
             observer.on_step(step.number, run.module, run.optimizer)
         baselines = (run.run_info["unigram_entropy"], run.run_info["uniform_loss"])
-        yield TrainEvent(step=step, seconds_left=_seconds_left(recipe, step), reference_losses=baselines)
+        seconds_left = _seconds_left(recipe, step)
+        yield TrainEvent(step=step, num_steps=recipe.num_steps, seconds_left=seconds_left, reference_losses=baselines)
         yield from _handle_warning(run, run.health.check_step(step))
         if run.evaluation_steps.is_due(step.number, step.seconds):
             yield from _evaluate(run, records, step.phase)
@@ -311,7 +312,8 @@ def _seconds_left(recipe: PretrainRecipe, step: Step) -> float:
     budget = parse_duration(recipe.budget)
     if budget is not None:
         return max(0.0, budget - step.seconds)
-    return step.seconds / step.number * (sum(phase.steps for phase in recipe.phases) - step.number)
+    assert recipe.num_steps is not None
+    return step.seconds / step.number * (recipe.num_steps - step.number)
 
 
 def _make_batch_loader(run: _PretrainRun) -> GetBatches:

@@ -1,0 +1,122 @@
+"""Messages in Chinese: every text that people read has an entry, every entry is used, and values are kept."""
+
+import json
+import re
+import string
+from pathlib import Path
+
+import pytest
+from message_strings import SOURCE, all_templates, visible_templates
+
+from bertworks.messages import fill, language, localize, localize_sentences, read_catalogue
+
+CATALOGUE = read_catalogue("zh")
+# Texts of click and typer, names of losses and metrics, a key of run.json: not strings of this source.
+FOREIGN = {
+    "MLM loss",
+    "NSP loss",
+    "SOP loss",
+    "LM loss",
+    "NSP accuracy",
+    "SOP accuracy",
+    "Calibration error",
+    "calibration error",
+    "Arguments",
+    "memory gib",
+    "Options",
+    "Commands",
+    "Show this message and exit.",
+    "Install completion for the current shell.",
+    "Show completion for the current shell, to copy it or customize the installation.",
+}
+
+
+@pytest.fixture
+def chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTWORKS_LANG", "zh")
+
+
+def as_template(key: str) -> str:
+    return key.replace("{~}", "{}")
+
+
+def test_every_text_that_people_read_has_a_chinese_entry():
+    keys = {as_template(key) for key in CATALOGUE}
+    missing = {text: place for text, place in visible_templates().items() if text not in keys}
+    assert missing == {}
+
+
+def test_every_entry_is_used():
+    unused = {as_template(key) for key in CATALOGUE} - all_templates() - FOREIGN
+    assert sorted(unused) == []
+
+
+def test_translations_use_only_values_of_their_key():
+    wrong = {}
+    for key, translation in CATALOGUE.items():
+        numbers = {int(name) for _, name, _, _ in string.Formatter().parse(translation) if name is not None}
+        if numbers and max(numbers) >= len(re.findall(r"\{~?\}", key)):
+            wrong[key] = translation
+    assert wrong == {}
+
+
+def test_no_text_is_its_own_heading_in_html():
+    files = [path for path in (SOURCE / "reports").glob("*.py") if re.search(r"<h2>[A-Za-z]", path.read_text("utf-8"))]
+    assert files == []
+
+
+def test_console_and_page_say_the_same(monkeypatch: pytest.MonkeyPatch):
+    def messages(name: str) -> dict[str, str]:
+        text = (SOURCE / "serving" / "page" / name).read_text(encoding="utf-8")
+        return {
+            key: json.loads(value) for key, value in re.findall(r'^  "([\w.-]+)":\s+("(?:[^"\\]|\\.)*"),$', text, re.M)
+        }
+
+    english, page = messages("english.js"), messages("chinese.js")
+    both = {text: page[key] for key, text in english.items() if text in CATALOGUE and key in page}
+    assert len(both) > 5
+    assert {text: (CATALOGUE[text], other) for text, other in both.items() if CATALOGUE[text] != other} == {}
+
+
+@pytest.mark.parametrize(
+    ("variables", "code"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"BERTWORKS_LANG": "en", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"BERTWORKS_LANG": "zh", "LC_ALL": "C"}, "zh"),
+        ({}, "en"),
+    ],
+)
+def test_the_language_follows_the_environment(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], code: str):
+    for name in ("BERTWORKS_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert language() == code
+
+
+@pytest.mark.usefixtures("chinese")
+def test_values_are_kept_and_messages_inside_are_translated():
+    assert localize("saved /tmp/run/step-1") == "已保存 /tmp/run/step-1"
+    assert localize("warning: no TensorBoard events: x") == "警告：未写入 TensorBoard 事件：x"
+    assert localize("submission: a.tsv, 1,725 predictions") == "提交文件：a.tsv，共 1,725 条预测"
+    assert localize("an unknown sentence of 3 words") == "an unknown sentence of 3 words"
+    assert fill("{} of {} {}", 3, 5, "MB") == "3 / 5 MB"
+
+
+@pytest.mark.usefixtures("chinese")
+def test_sentences_are_translated_one_by_one():
+    text = "3 of 10 are misclassified. Rows are the true class, columns the predicted one."
+    assert localize_sentences(text) == "10 个中有 3 个分类错误。行为真实类别，列为预测类别。"
+
+
+def test_english_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("BERTWORKS_LANG", "en")
+    assert localize("saved x") == "saved x"
+    assert fill("{} left", "3 s") == "3 s left"
+
+
+def test_the_catalogue_is_in_the_package():
+    assert '"messages/*.json"' in (Path(SOURCE).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
