@@ -22,7 +22,7 @@ def step_of(number: int, seconds: float) -> Step:
 def test_a_bar_shows_steps_and_scores_of_fine_tuning():
     drawn: list[tuple[float, str]] = []
     times = iter(range(100))
-    bar = EventBar(lambda ratio, text: drawn.append((ratio, text)), clock=lambda: next(times))
+    bar = EventBar(draw=lambda ratio, text: drawn.append((ratio, text)), clock=lambda: next(times))
     bar.show(FinetuneEvent(step=step_of(1, 2.0), num_steps=4))
     bar.show(FinetuneEvent(note="nothing to draw"))
     bar.show(FinetuneEvent(score=ScoreRecord(1, "dev", {"accuracy": 0.75})))
@@ -36,7 +36,7 @@ def test_a_bar_shows_steps_and_scores_of_fine_tuning():
 
 def test_a_bar_of_pretraining_goes_by_time():
     drawn: list[tuple[float, str]] = []
-    bar = EventBar(lambda ratio, text: drawn.append((ratio, text)))
+    bar = EventBar(draw=lambda ratio, text: drawn.append((ratio, text)))
     bar.show(TrainEvent(step=step_of(3, 10.0), seconds_left=30.0))
     held_out = HeldOutRecord(step=3, phase="1", losses={"mlm": 2.5}, perplexity=math.e, accuracy=0.1)
     bar.show(TrainEvent(held_out=held_out))
@@ -45,7 +45,7 @@ def test_a_bar_of_pretraining_goes_by_time():
 
 def test_a_bar_is_not_drawn_more_often_than_people_see():
     drawn: list[float] = []
-    bar = EventBar(lambda ratio, text: drawn.append(ratio), clock=lambda: 100.0)
+    bar = EventBar(draw=lambda ratio, text: drawn.append(ratio), clock=lambda: 100.0)
     for number in range(1, 11):
         bar.show(FinetuneEvent(step=step_of(number, number), num_steps=10))
     assert drawn == [0.1, 1.0]

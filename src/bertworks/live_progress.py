@@ -67,10 +67,10 @@ def show_events(show: bool | None = None) -> Iterator[Callable[[Any], None] | No
     if show is False or not (show or is_notebook() or sys.stderr.isatty()):
         yield None
     elif is_notebook():
-        yield EventBar(_notebook_bar()).show
+        yield EventBar(draw=_notebook_bar()).show
     else:
         with _terminal_bar() as draw:
-            yield EventBar(draw).show
+            yield EventBar(draw=draw).show
 
 
 def is_notebook() -> bool:
@@ -80,7 +80,7 @@ def is_notebook() -> bool:
     return hasattr(sys.modules["IPython"].get_ipython(), "kernel")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class EventBar:
     """Turns the events of pretraining or fine-tuning into updates of a bar."""
 
