@@ -12,6 +12,7 @@ from small_run import prepare_corpus
 
 import bertworks
 from bertworks.commands.pretrain.request import TrainEvent
+from bertworks.corpus.corpus import Corpus
 from bertworks.errors import InputError, SettingsError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,6 +54,18 @@ def test_adapt_starts_from_a_model_and_reports_its_events(run: Path, corpus: Pat
     )  # fmt: skip
     assert model.encoder.config.hidden_size == 16
     assert sum(event.step is not None for event in events) == 3
+
+
+def test_a_vocabulary_and_a_corpus_of_texts_in_memory(tmp_path: Path):
+    texts = [f"the river number {number} runs to the sea. it is long." for number in range(40)]
+    tokenizer = bertworks.train_vocabulary(output=tmp_path / "vocab", texts=texts, vocab_size=200, workers=1)
+    assert "river" in tokenizer.tokens
+    folder = bertworks.prepare(
+        vocabulary=tmp_path / "vocab", output=tmp_path / "corpus", texts={"text": texts}, held_out_ratio=0.0, workers=1
+    )
+    assert Corpus.open(folder).manifest["documents"] == 40
+    with pytest.raises(InputError, match="there is no text; give files or folders, or texts"):
+        bertworks.train_vocabulary(output=tmp_path / "other")
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest_key(corpus: Path, tmp_path: Path):

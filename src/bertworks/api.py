@@ -6,13 +6,15 @@ Paths may be strings. Recipe keys without an argument of their own go into `sett
 from __future__ import annotations
 
 import atexit
+import contextlib
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertworks.errors import InputError
 from bertworks.live_progress import EventCallback, RunWatch
 
 if TYPE_CHECKING:
@@ -29,50 +31,62 @@ Labelled = Any
 
 
 def train_vocabulary(
-    sources: PathLike | Sequence[PathLike],
-    output: PathLike,
+    sources: PathLike | Sequence[PathLike] = (),
+    output: PathLike = "vocab",
     *,
+    texts: Any = None,
     vocab_size: int = 30_000,
     kind: str = "wordpiece",
     cased: bool = False,
     min_count: int = 2,
     workers: int | None = None,
 ) -> Tokenizer:
-    """Train a vocabulary on files, folders or globs, write it to `output`, and return its tokenizer."""
+    """Train a vocabulary on files, folders or globs, write it to `output`, and return its tokenizer.
+
+    `texts` are documents in memory: a list, an iterator, or a table with a column of texts.
+    """
     from bertworks.commands.vocab import VocabularyRequest
     from bertworks.commands.vocab import train_vocabulary as run
     from bertworks.text.sources import TextSource
     from bertworks.vocabulary.training import VocabularySettings
 
     settings = VocabularySettings(kind=kind, vocab_size=vocab_size, cased=cased, min_count=min_count)
-    request = VocabularyRequest(tuple(TextSource(path) for path in _paths(sources)), Path(output))
-    return run(request, settings, workers).tokenizer
+    if texts is None and not _paths(sources):
+        raise InputError("there is no text; give files or folders, or texts=[…]")
+    with _text_files(sources, texts) as paths:
+        request = VocabularyRequest(tuple(map(TextSource, paths)), Path(output))
+        return run(request, settings, workers).tokenizer
 
 
 def prepare(
-    sources: PathLike | Sequence[PathLike],
+    sources: PathLike | Sequence[PathLike] = (),
     *,
     vocabulary: PathLike,
     output: PathLike,
+    texts: Any = None,
     held_out: PathLike | Sequence[PathLike] = (),
     held_out_ratio: float = 0.01,
     workers: int | None = None,
 ) -> Path:
-    """Clean, deduplicate and tokenize text into a corpus folder; return its path. Continues an interrupted call."""
+    """Clean, deduplicate and tokenize text into a corpus folder; return its path.
+
+    `sources` are files, folders or globs; an interrupted call continues. `texts` are documents in memory: a list, an
+    iterator, or a table with a column of texts; if such a call is interrupted, remove the folder and begin anew.
+    """
     from bertworks.commands.prepare import PrepareRequest
     from bertworks.commands.prepare import prepare as run
     from bertworks.corpus.units import PrepareSettings
     from bertworks.text.sources import TextSource
 
-    train = [TextSource(path) for path in _paths(sources)]
     evaluation = [TextSource(path, split="held-out") for path in _paths(held_out)]
-    request = PrepareRequest(
-        sources=(*train, *evaluation),
-        vocabulary=Path(vocabulary),
-        output=Path(output),
-        settings=PrepareSettings(held_out_ratio=held_out_ratio),
-    )
-    return run(request, workers)
+    with _text_files(sources, texts) as paths:
+        request = PrepareRequest(
+            sources=(*map(TextSource, paths), *evaluation),
+            vocabulary=Path(vocabulary),
+            output=Path(output),
+            settings=PrepareSettings(held_out_ratio=held_out_ratio),
+        )
+        return run(request, workers)
 
 
 def pretrain(
@@ -334,6 +348,19 @@ def compare(
     }  # fmt: skip
     settings = read_compare_recipe(str(recipe), {key: value for key, value in options.items() if value is not None})
     return run(CompareRequest(settings, Path(output), device), on_event=on_event or (lambda event: None))
+
+
+@contextlib.contextmanager
+def _text_files(sources: PathLike | Sequence[PathLike], texts: Any) -> Iterator[list[str]]:
+    """Yield the paths of text to read; texts in memory are in a temporary file."""
+    from bertworks.datasets.memory_texts import write_texts
+
+    with tempfile.TemporaryDirectory(prefix="bertworks-") as folder:
+        paths = _paths(sources)
+        if texts is not None:
+            paths.append(str(Path(folder) / "texts.jsonl"))
+            write_texts(texts, Path(paths[-1]))
+        yield paths
 
 
 def _load(model: PathLike | Model, precision: str | None) -> Model:
