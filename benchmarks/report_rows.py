@@ -220,7 +220,7 @@ def sharing(results: list[dict[str, Any]]) -> Rows:
 # In the order of the page.
 ROWS: dict[str, Callable[[Any], Rows]] = {
     "pretraining": pretraining, "family": family, "time_to_loss": time_to_loss, "finetuning": finetuning,
-    "inference_family": inference_family,
-    "inference": inference, "serving": serving, "preparation": preparation, "sentences": sentences,
+    "inference": inference,
+    "inference_family": inference_family, "serving": serving, "preparation": preparation, "sentences": sentences,
     "word_vectors": word_vectors, "scale": scale, "sharing": sharing,
 }  # fmt: skip

@@ -87,6 +87,9 @@ class EmbeddingTable(nn.Module):
     def forward_layers(self, values: torch.Tensor, layout: BatchLayout) -> Encoded:
         return Encoded(hidden_states=(values,), pooled=None, layout=layout)
 
+    def transform_for_head(self, encoded: Encoded) -> Encoded:
+        return encoded
+
 
 @dataclass
 class FunctionModule:
