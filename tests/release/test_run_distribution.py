@@ -1,4 +1,4 @@
-"""bertworks-run: its requirements are those of bertworks with the extras onnx and serve, less what exports do without."""
+"""bertworks-run: its requirements are some of bertworks with the extras onnx and serve; its code is the same."""
 
 import tomllib
 from pathlib import Path

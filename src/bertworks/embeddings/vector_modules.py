@@ -25,8 +25,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
 def _sigmoid(values: Floats) -> Floats:
-    result: Floats = (1 + np.tanh(values / 2)) / 2
-    return result
+    return ((1 + np.tanh(values / 2)) / 2).astype(np.float32)
 
 
 _ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {

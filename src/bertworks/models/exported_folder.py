@@ -21,7 +21,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 GRAPH = "graph"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExportedFolder:
     """An exported model on disk. `metadata` is bertworks.json without the hashes.
 
@@ -54,4 +54,10 @@ def check_vocab_size(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
 def read_exported_folder(path: Path, metadata: dict[str, Any], split_special_tokens: bool = True) -> ExportedFolder:
     """Open an exported folder; `metadata` is its bertworks.json, which records the graph."""
     graph_config = from_table(GraphConfig, metadata[GRAPH], f"{path / METADATA_FILE}, {GRAPH}")
-    return ExportedFolder(path, read_config(path / "config.json"), metadata, graph_config, split_special_tokens)
+    return ExportedFolder(
+        path=path,
+        config=read_config(path / "config.json"),
+        metadata=metadata,
+        encoder_config=graph_config,
+        split_special_tokens=split_special_tokens,
+    )
