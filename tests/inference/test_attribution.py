@@ -102,6 +102,9 @@ class FunctionModule:
     def head(self, encoded: Encoded, batch: Batch) -> torch.Tensor:
         return self.function(encoded.last_hidden_state.view(*encoded.layout.shape, 2))[:, None]
 
+    def compute_outputs(self, sequences: Any, tokenizer: Tokenizer) -> Any:
+        return TaskModule.compute_outputs(self, sequences, tokenizer)  # type: ignore[arg-type]
+
     def outputs(self, batch: Batch) -> torch.Tensor:
         layout = create_layout(batch)
         return self.head(self.encoder.forward_layers(self.encoder.embed(batch, layout), layout), batch)

@@ -12,7 +12,7 @@ from huggingface_hub import close_session, constants
 from local_hub import COMMIT, MODEL, WEIGHTS, Hub, local_hub
 
 from bertworks.errors import FolderError, InputError, SettingsError
-from bertworks.models import hub
+from bertworks.models import hub_download
 from bertworks.models.hub import fetch
 
 
@@ -232,7 +232,7 @@ def test_a_full_disk_is_reported_with_the_remedy(tmp_path: Path, monkeypatch: py
     def disk_full(*_: object, **__: object) -> str:
         raise error
 
-    monkeypatch.setattr(hub, "snapshot_download", disk_full)
+    monkeypatch.setattr(hub_download, "snapshot_download", disk_full)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     message = f"in {tmp_path}: no space left on that disk; free some space, or set HF_HUB_CACHE"
     with pytest.raises(FolderError, match=message):
@@ -243,7 +243,7 @@ def test_other_errors_are_reported_in_one_line(monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object, **__: object) -> str:
         raise OSError("Consistency check failed: too short.\nPlease retry with `force_download=True`.")
 
-    monkeypatch.setattr(hub, "snapshot_download", fail)
+    monkeypatch.setattr(hub_download, "snapshot_download", fail)
     with pytest.raises(FolderError) as caught:
         fetch("tiny/bert")
     assert "failed (Consistency check failed: too short.); run the same command again" in str(caught.value)
