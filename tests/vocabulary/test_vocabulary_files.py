@@ -67,15 +67,3 @@ def test_a_tokenizer_json_is_preferred(tmp_path: Path):
     assert find_vocabulary(tmp_path) == tmp_path / "vocab.txt"
     Tokenizer.load(tmp_path).save(tmp_path)
     assert find_vocabulary(tmp_path) == tmp_path / "tokenizer.json"
-
-
-@pytest.mark.parametrize(("file", "max_length"), [("tokenizer_config.json", 100), ("config.json", 100), ("", 200)])
-def test_the_longest_word_of_a_vocab_txt_is_that_of_transformers_or_of_google(
-    file: str, max_length: int, tmp_path: Path
-):
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\n")
-    if file:
-        (tmp_path / file).write_text('{"do_lower_case": true}')
-    tokenizer = Tokenizer.load(tmp_path)
-    assert len(tokenizer.tokenize("a" * max_length)) == max_length
-    assert tokenizer.tokenize("a" * (max_length + 1)).input_ids.tolist() == [1]

@@ -32,8 +32,6 @@ _TOKENIZER_CLASSES = {
     "CamembertTokenizer": "camembert",
     "DebertaV2Tokenizer": "deberta-v2",
 }
-# In transformers, a longer word of a vocab.txt is unknown; in Google's code one of more than 200 characters.
-_MAX_WORD_LENGTH = 100
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -70,8 +68,6 @@ def _read_wordpiece(path: Path, settings: Mapping[str, Any]) -> tokenizers.Token
         strip_accents=strip_accents if isinstance(strip_accents, bool) else None,
         lowercase=not cased,
     )
-    if settings or (path.parent / "config.json").is_file():  # a folder of transformers, not one of Google's
-        backend.model.max_input_chars_per_word = _MAX_WORD_LENGTH
     return backend
 
 
