@@ -73,9 +73,13 @@ class CommandGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands with the first paragraph of their help, which click would cut, in the user's language."""
-        helps = [(name, getattr(self.get_command(ctx, name), "help", "") or "") for name in self.list_commands(ctx)]
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            assert command is not None
+            rows.append((name, " ".join((command.help or "").split("\n\n")[0].split())))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, " ".join(text.split("\n\n")[0].split())) for name, text in helps])
+            formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
