@@ -121,7 +121,7 @@ def test_an_accepted_change_is_used(
     assert_refused(predict(model), "config.json was changed")
     result = run_command("verify", str(model), "--accept")
     assert result.returncode == 0
-    assert result.stdout == f"accepted: config.json\n{model}: 5 files, all hashes match\n"
+    assert result.stdout == f"accepted: config.json\n{model}: 6 files, all hashes match\n"
     assert predict(model).stdout == before.replace('"good"', '"splendid"') != before
 
 
@@ -163,7 +163,7 @@ def test_a_readme_may_be_edited(copy: Callable[[str], Path], predict: Callable[[
 def test_verify_describes_folders_with_and_without_hashes(
     run_command: RunCommand, home: Path, copy: Callable[[str], Path]
 ):
-    assert run_command("verify", str(home / "onnx")).stdout == f"{home}/onnx: 6 files, all hashes match\n"
+    assert run_command("verify", str(home / "onnx")).stdout == f"{home}/onnx: 7 files, all hashes match\n"
     assert run_command("verify", str(home / "corpus")).stdout == f"{home}/corpus: 2 files, all hashes match\n"
     model = copy("model")
     forget_hashes(model)

@@ -39,7 +39,7 @@ def without_line_break(vectors: StaticVectors) -> StaticVectors:
 def test_a_folder_round_trips(tmp_path: Path, vectors: StaticVectors):
     write_vectors(tmp_path / "v", vectors, "folder")
     assert sorted(path.name for path in (tmp_path / "v").iterdir()) == (
-        ["bertworks.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+        ["README.md", "bertworks.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     )
     loaded = read_vectors(tmp_path / "v")
     assert is_equal(loaded, vectors)

@@ -120,6 +120,7 @@ def test_an_exported_folder_has_all_files_but_the_weights(make: Make, tmp_path: 
         "num_hidden_layers": 2,
         "max_length": 32,
         "head_kind": "sequence",
+        "adds_special_tokens": True,
     }
     assert metadata == {key: value for key, value in before_metadata.items() if key != "files"}
 

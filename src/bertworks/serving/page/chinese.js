@@ -265,7 +265,7 @@ export const CHINESE = {
   "split.dev": "验证集",
   "split.test": "测试集",
   "metric.accuracy": "准确率",
-  "metric.f1": "F1 值",
+  "metric.f1": "F1",
   "metric.macro_f1": "宏平均 F1",
   "metric.micro_f1": "微平均 F1",
   "metric.precision": "精确率",
