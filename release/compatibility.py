@@ -120,11 +120,11 @@ def main() -> None:
         "--only", default="", help="print the rows with these parts in their names, separated by commas"
     )
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     sys.exit(run(options.page, [part for part in options.only.split(",") if part]) > 0)
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     main()

@@ -176,7 +176,7 @@ def test_verify_describes_folders_with_and_without_hashes(
     )
     result = run_command("verify", str(model), "--accept")
     assert "accepted: model.safetensors\n" in result.stdout
-    assert result.stdout.endswith(f"{model}: 5 files, all hashes match\n")
+    assert result.stdout.endswith(f"{model}: 6 files, all hashes match\n")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import sys
 
 import pytest
@@ -96,7 +95,6 @@ def test_traces_are_sent_only_if_an_endpoint_is_given(monkeypatch):
 
 
 def test_a_missing_package_is_an_error_if_asked_for_and_a_warning_if_the_environment_asks(monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger("bertworks.serving"), "propagate", True)  # a server does not
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[otel\]'"):
         requested_tracer("http://127.0.0.1:4318")
