@@ -35,6 +35,7 @@ from children import Child, run_child, run_function, run_functions
 from timing import print_results, seconds_of, show_progress
 
 NUM_CORES = len(os.sched_getaffinity(0))
+TOTALS = ("documents", "sentences", "characters")  # of a corpus manifest
 
 
 def read_lines(path: Path) -> list[str]:
@@ -144,20 +145,31 @@ def four_times(source: Path, output: Path) -> Path:
     return output
 
 
+def tenfold(value: Any) -> Any:
+    """Return a count, or a table of counts, times ten."""
+    return {name: tenfold(item) for name, item in value.items()} if isinstance(value, dict) else 10 * value
+
+
+def numbered(file: str, copy: int) -> str:
+    """Return the name of a copy of a shard, such as text/3-000000.jsonl."""
+    path = Path(file)
+    return path.with_name(f"{copy}-{path.name}").as_posix()
+
+
 def ten_times(corpus: Path, output: Path) -> Path:
     """Make a corpus of ten times as many shards, by links to the same files."""
     manifest = json.loads((corpus / "manifest.json").read_text(encoding="utf-8"))
     (key,) = manifest["tokens"]
     shutil.copytree(corpus, output, ignore=shutil.ignore_patterns("*.jsonl", "*.safetensors"))
-    tokens_manifest = json.loads((output / "tokens" / key / "manifest.json").read_text(encoding="utf-8"))
-    shards = []
+    tokens = output / "tokens" / key
+    tokens_manifest = json.loads((tokens / "manifest.json").read_text(encoding="utf-8"))
     for copy in range(10):
         for shard in tokens_manifest["shards"]:
-            name = f"{copy}-{shard['file']}"
-            os.link(corpus / "tokens" / key / shard["file"], output / "tokens" / key / name)
-            shards.append({**shard, "file": name})
-    changed = json.dumps({**tokens_manifest, "shards": shards})
-    (output / "tokens" / key / "manifest.json").write_text(changed, encoding="utf-8")
+            os.link(corpus / "tokens" / key / shard["file"], tokens / f"{copy}-{shard['file']}")
+    for table, path in ((manifest, output), (tokens_manifest, tokens)):
+        enlarged = {name: tenfold(table[name]) for name in (*TOTALS, "counts", "splits") if name in table}
+        shards = [{**shard, "file": numbered(shard["file"], copy)} for copy in range(10) for shard in table["shards"]]
+        (path / "manifest.json").write_text(json.dumps({**table, **enlarged, "shards": shards}), encoding="utf-8")
     return output
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 
 import pytest
 
@@ -63,3 +65,19 @@ def test_nothing_is_shown_where_nobody_looks(capsys: pytest.CaptureFixture[str])
 
 def test_the_text_beside_a_bar_is_escaped():
     assert bar_html(0.5, "a < b") == '<div><progress value="0.5000" max="1"></progress> a &lt; b</div>'
+
+
+def test_nothing_is_shown_on_a_terminal_if_someone_asked_for_less(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    with show_events() as show:
+        assert show is None
+
+
+def test_what_is_printed_under_a_bar_stays_in_a_file(monkeypatch: pytest.MonkeyPatch):
+    output = io.StringIO()  # no terminal
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes standard error for one
+    with show_events(True):
+        sys.stdout.write("a result\n")
+    assert output.getvalue() == "a result\n"

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from bertworks.progress import is_live
 from bertworks.records import RunRecord
 from bertworks.reports.page import format_duration
 
@@ -64,7 +65,7 @@ def _record_of(event: Any) -> RunRecord | None:
 @contextlib.contextmanager
 def show_events(show: bool | None = None) -> Iterator[Callable[[Any], None] | None]:
     """Yield a function that shows the events of a run; None if nobody looks, and `show` does not insist."""
-    if show is False or not (show or is_notebook() or sys.stderr.isatty()):
+    if show is False or not (show or is_notebook() or is_live(sys.stderr)):
         yield None
     elif is_notebook():
         yield EventBar(draw=_notebook_bar()).show
@@ -147,6 +148,8 @@ def _terminal_bar() -> Iterator[Draw]:
     from rich.console import Console
 
     columns = (rich.progress.BarColumn(), rich.progress.TextColumn("{task.description}", markup=False))
-    with rich.progress.Progress(*columns, console=Console(stderr=True)) as bars:
+    console = Console(stderr=True)
+    # What is printed passes through the bar only on a terminal: a file gets it as it is.
+    with rich.progress.Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as bars:
         task = bars.add_task("", total=1.0)
         yield lambda ratio, text: bars.update(task, completed=ratio, description=text)

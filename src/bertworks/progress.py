@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TextIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +42,9 @@ def begin_stage(stage: str) -> Progress:
 
 def ignore_progress(progress: Progress) -> None:
     """The callback of a caller who does not watch."""
+
+
+def is_live(stream: TextIO) -> bool:
+    """Return whether bars can be drawn on a stream: a terminal that moves its cursor, and nobody asked for less."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", "unknown")
+    return stream.isatty() and not is_plain

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from bertworks.cli import progress
-from bertworks.cli.progress import StageClock, format_duration, is_live, show_progress
-from bertworks.progress import Progress, ProgressDetail, begin_stage
+from bertworks.cli.progress import StageClock, format_duration, show_progress
+from bertworks.progress import Progress, ProgressDetail, begin_stage, is_live
 
 
 class Terminal(io.StringIO):

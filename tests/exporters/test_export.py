@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 import torch
 from damage import forget_hashes
-from exported_models import CONFIG, TASK_INPUTS, finetuned, pretrained, sentence_model, tokenizer
+from exported_models import CONFIG, TASK_INPUTS, assert_close, finetuned, pretrained, sentence_model, tokenizer
 
 import bertworks
 from bertworks.datasets.files import Record
@@ -50,22 +50,6 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
 
 def exported(folder: Path, target: str, output: Path, **settings: Any) -> Path:
     return export(ExportRequest(model=str(folder), target=target, output=output, **settings)).output
-
-
-def assert_close(expected: Any, actual: Any) -> None:
-    """Assert that two predictions are equal, numbers within 1e-4."""
-    if isinstance(expected, dict):
-        assert expected.keys() == actual.keys()
-        for key in expected:
-            assert_close(expected[key], actual[key])
-    elif isinstance(expected, list | tuple):
-        assert len(expected) == len(actual)
-        for one_expected, one_actual in zip(expected, actual, strict=True):
-            assert_close(one_expected, one_actual)
-    elif isinstance(expected, float):
-        assert actual == pytest.approx(expected, abs=1e-4)
-    else:
-        assert actual == expected
 
 
 @pytest.mark.parametrize("name", TASK_INPUTS)

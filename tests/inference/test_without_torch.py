@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exported_models import TASK_INPUTS, finetuned, pretrained, sentence_model
+from exported_models import TASK_INPUTS, assert_close, finetuned, pretrained, sentence_model
 
 import bertworks
 from bertworks.api import export
@@ -108,30 +108,14 @@ def answers(exported: dict[str, Path]) -> dict[str, Any]:
     return json.loads(process.stdout)
 
 
-def assert_equal_json(actual: Any, expected: Any) -> None:
-    """Compare numbers within the tolerance of an export."""
-    if isinstance(expected, dict):
-        assert actual.keys() == expected.keys()
-        for key in expected:
-            assert_equal_json(actual[key], expected[key])
-    elif isinstance(expected, list | tuple):
-        assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            assert_equal_json(one, other)
-    elif isinstance(expected, float):
-        assert actual == pytest.approx(expected, abs=1e-4)
-    else:
-        assert actual == expected
-
-
 @pytest.mark.parametrize("name", TASK_INPUTS)
 def test_predictions_are_those_of_the_original_weights_in_torch(
     exported: dict[str, Path], answers: dict[str, Any], name: str
 ):
     original = bertworks.load(f"{exported[name]}-weights", engine="torch", precision="fp32")
     expected = [prediction.to_dict() for prediction in original.predict(inputs_of(name))]
-    assert_equal_json(answers[name], expected)
-    assert_equal_json(answers[f"{name} over HTTP"], expected[:1])
+    assert_close(expected, answers[name])
+    assert_close(expected[:1], answers[f"{name} over HTTP"])
 
 
 @pytest.mark.parametrize("name", ["pretrained", "sentences"])

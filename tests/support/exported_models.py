@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
@@ -98,3 +99,19 @@ def sentence_model(folder: Path) -> Path:
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
     return folder
+
+
+def assert_close(expected: Any, actual: Any) -> None:
+    """Assert that two predictions are equal, numbers within 1e-4."""
+    if isinstance(expected, dict):
+        assert expected.keys() == actual.keys()
+        for key in expected:
+            assert_close(expected[key], actual[key])
+    elif isinstance(expected, list | tuple):
+        assert len(expected) == len(actual)
+        for one_expected, one_actual in zip(expected, actual, strict=True):
+            assert_close(one_expected, one_actual)
+    elif isinstance(expected, float):
+        assert actual == pytest.approx(expected, abs=1e-4)
+    else:
+        assert actual == expected

@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from bertworks.cli.console import say, warn
-from bertworks.cli.progress import format_duration, is_live
+from bertworks.cli.progress import format_duration
 from bertworks.messages import fill
-from bertworks.progress import Progress, ProgressDetail, begin_stage
+from bertworks.progress import Progress, ProgressDetail, begin_stage, is_live
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

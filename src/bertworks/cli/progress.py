@@ -6,27 +6,19 @@ A bar is drawn only where it can be redrawn and is wanted: on a terminal, withou
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TextIO
 
 from bertworks.cli.console import warn
 from bertworks.messages import fill, localize
-from bertworks.progress import Progress
+from bertworks.progress import Progress, is_live
 
 # Seconds between the lines of a log.
 _LOG_SECONDS = 5.0
 # Rates and times left that follow from less time than this are noise.
 _MIN_SECONDS = 0.5
-
-
-def is_live(stream: TextIO) -> bool:
-    """Return whether bars can be drawn on a stream: a terminal that moves its cursor, and nobody asked for less."""
-    is_plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", "unknown")
-    return stream.isatty() and not is_plain
 
 
 @contextlib.contextmanager

@@ -175,7 +175,7 @@ class GraphEncoder:
 
     def mlm_logits(self, sequences: Sequence[TokenSequence], positions: Sequence[Ints], pad: int) -> Floats:
         """Return the logits (P, V) at the positions of each sequence, a few sequences at a time: all take gigabytes."""
-        indices = [index for index, wanted in enumerate(positions) if len(wanted)]
+        indices = [index for index, own_positions in enumerate(positions) if len(own_positions)]
         longest = max(len(sequence.input_ids) for sequence in sequences)
         step = max(1, _LOGIT_POSITIONS // longest)
         results: list[Floats] = []

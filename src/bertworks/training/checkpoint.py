@@ -71,6 +71,11 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def step_of(checkpoint: Path) -> int:
+    """Return the step of a checkpoint by its name."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
 def save_checkpoint(
     folder: Path,
     model: Mapping[str, torch.Tensor],

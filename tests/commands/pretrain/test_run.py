@@ -17,7 +17,7 @@ import pytest
 import torch
 from killed_child import run_killed
 from safetensors.torch import load_file
-from small_run import RECIPE, assert_close, assert_same, curve, prepare_corpus, run, state
+from small_run import RECIPE, assert_close, assert_same, assert_same_state, curve, prepare_corpus, run, state
 
 import bertworks.training.checkpoint
 from bertworks.commands.pretrain.recipe import PhaseRecipe, PretrainRecipe
@@ -406,6 +406,45 @@ def test_folder_of_another_recipe_is_refused(corpus, tmp_path):
     run(corpus, tmp_path / "run", stop_after=2)
     with pytest.raises(FolderError, match="holds a run of another recipe"):
         run(corpus, tmp_path / "run", replace(RECIPE, learning_rate=1e-4))
+
+
+STABLE = replace(
+    RECIPE,
+    schedule="wsd",
+    decay_ratio=0.25,
+    eval_steps=2,
+    phases=(PhaseRecipe(16, steps=6), PhaseRecipe(32, steps=10)),
+)
+
+
+def test_run_is_continued_with_an_earlier_end_as_if_that_had_been_its_recipe(corpus, tmp_path):
+    """The schedules agree on the first eight steps, which have no decay yet."""
+    early = replace(STABLE, decay_ratio=0.4, phases=(PhaseRecipe(16, steps=6), PhaseRecipe(32, steps=4)))
+    run(corpus, tmp_path / "whole", early)
+    run(corpus, tmp_path / "changed", STABLE, stop_after=6)
+    shutil.copytree(tmp_path / "changed", tmp_path / "killed")
+    run(corpus, tmp_path / "changed", early)
+    assert_same_state(tmp_path / "whole", tmp_path / "changed")
+    assert (tmp_path / "changed" / "recipe.toml").read_text() == (tmp_path / "whole" / "recipe.toml").read_text()
+    run(corpus, tmp_path / "killed", early, stop_after=1)
+    for path in checkpoints_in(tmp_path / "killed" / "checkpoints")[-1:]:
+        shutil.rmtree(path)  # the last checkpoint is lost: the run continues from one of its earlier recipe
+    run(corpus, tmp_path / "killed", early)
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_run_is_not_continued_with_a_schedule_that_changes_its_past(corpus, tmp_path):
+    run(corpus, tmp_path / "run", STABLE, stop_after=7)
+    changes = {
+        6: (PhaseRecipe(16, steps=5), PhaseRecipe(32, steps=11)),
+        7: (PhaseRecipe(16, steps=6), PhaseRecipe(32, steps=10, batch_size=4)),
+    }
+    for step, phases in changes.items():
+        with pytest.raises(FolderError, match=f"whose step {step} differs: only what follows step 7 can be changed"):
+            run(corpus, tmp_path / "run", replace(STABLE, phases=phases))
+    with pytest.raises(FolderError, match="whose step 5 differs"):  # 0.7 * 16 steps of decay
+        run(corpus, tmp_path / "run", replace(STABLE, decay_ratio=0.7))
+    assert run(corpus, tmp_path / "run", STABLE)[0].number == 8
 
 
 def test_folder_with_other_files_is_refused(corpus, tmp_path):

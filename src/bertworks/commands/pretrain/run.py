@@ -19,7 +19,7 @@ from bertworks.commands.pretrain.corpus_check import CorpusCheck
 from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
 from bertworks.commands.pretrain.recipe import PretrainRecipe
 from bertworks.commands.pretrain.request import PretrainRequest, TrainEvent
-from bertworks.commands.pretrain.run_recipe import recipe_hash, write_run_recipe
+from bertworks.commands.pretrain.run_recipe import read_earlier_recipe, recipe_hash, write_run_recipe
 from bertworks.commands.pretrain.run_schedule import EvaluationSteps, build_schedule
 from bertworks.commands.pretrain.samples import fill_masked_sentences, sample_masked_sentences
 from bertworks.commands.run_info import (
@@ -93,7 +93,7 @@ class _PretrainRun:
     precision: Precision
     health: HealthMonitor
     run_info: dict[str, Any]
-    digest: str  # what must be equal for a checkpoint to be resumed
+    digest: str  # of the recipe, corpus and initial model: what must be equal for a checkpoint to be resumed
     masked_sentences: tuple[str, ...]
     evaluation_steps: EvaluationSteps
     sentence_files: Mapping[str, bytes]
@@ -171,6 +171,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     model_init = resolve_model_init(request.recipe, corpus.tokenizer, request.init_model)
     run_info_path = request.output / "run.json"
     previous = read_json(run_info_path, "the run.json of a run") if run_info_path.exists() else {}
+    earlier = read_earlier_recipe(request.output, request.recipe)
     num_shards = world_size() if request.shard else 1
     options = {"shard": request.shard, "device": device.type}
     check_consistency(run_fingerprint(request.recipe, corpus, model_init.digest, options))
@@ -188,8 +189,14 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     run_info |= {"sharded": num_shards > 1, "precision": precision.name}
     notes += [precision_note, *model_notes]
     notes += [*describe_changes(previous, run_info), *_describe_run(recipe, run_info, module)]
+    run_info["earlier_recipes"] = list(previous.get("earlier_recipes", []))
+    if earlier is not None:
+        run_info["earlier_recipes"].append(recipe_hash(earlier, corpus, model_init.digest))
+        notes.append(f"continuing with another schedule: the run ends after step {recipe.num_steps:,}")
     if is_main_process():
-        write_run_recipe(request.output, request.recipe)
+        if earlier is not None:  # its checkpoints must be known as those of this run before its recipe is replaced
+            write_json(run_info_path, run_info)
+        write_run_recipe(request.output, request.recipe, earlier)
     return _PretrainRun(
         request=replace(request, recipe=recipe),
         corpus=corpus,
@@ -218,7 +225,7 @@ def _describe_run(recipe: PretrainRecipe, run_info: Mapping[str, Any], module: O
 
 def _resume(run: _PretrainRun, checkpoint: Checkpoint) -> None:
     """Restore the run from a checkpoint."""
-    if checkpoint.recipe != run.digest:
+    if checkpoint.recipe not in (run.digest, *run.run_info["earlier_recipes"]):
         raise FolderError(
             f"{checkpoint.folder} was written with another recipe or corpus; choose another --output folder, or use "
             f"the recipe and corpus of that run"

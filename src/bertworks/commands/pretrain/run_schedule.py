@@ -24,7 +24,7 @@ class EvaluationSteps:
         self._num_steps = sum(phase.steps for phase in recipe.phases)
         self._budget = parse_duration(recipe.budget)
         self._recorded_seconds = (
-            {} if self._budget is None else {record.step: record.seconds for record in _step_records(output)}
+            {} if self._budget is None else {record.step: record.seconds for record in step_records(output)}
         )
         self._quarters_over = 0
 
@@ -63,7 +63,7 @@ def build_schedule(recipe: PretrainRecipe, output: Path) -> Schedule:
     phase_indices = recipe.phase_indices()
     history = {
         record.step - 1: ScheduleStep(phase_indices[record.phase], record.learning_rate)
-        for record in _step_records(output)
+        for record in step_records(output)
     }
     return TimeSchedule(
         budget=budget,
@@ -77,5 +77,6 @@ def build_schedule(recipe: PretrainRecipe, output: Path) -> Schedule:
     )
 
 
-def _step_records(output: Path) -> list[StepRecord]:
+def step_records(output: Path) -> list[StepRecord]:
+    """Return the records of the steps of a run, in their order."""
     return [record for record in read_records(output) if isinstance(record, StepRecord)]
