@@ -14,7 +14,7 @@ from bertworks.models.hub import CONFIG_AND_TOKENIZER_FILES
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Files other than weights that we, transformers, sentence-transformers or people read.
-_COPY_PATTERNS = (*CONFIG_AND_TOKENIZER_FILES, "README.md", "LICENSE*")
+_COPY_PATTERNS = (*CONFIG_AND_TOKENIZER_FILES, "LICENSE*")
 
 
 def check_output(path: Path) -> None:

@@ -16,6 +16,16 @@ from bertworks.reading import check_path, unreadable_reason
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "sentence_bert_config.json"
+# Older versions named it by the family of the encoder: the first that there is counts.
+SETTINGS_FILES = (
+    SETTINGS_FILE,
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
 PROMPTS_FILE = "config_sentence_transformers.json"
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 # transformers writes 10**30 for a tokenizer without a limit.

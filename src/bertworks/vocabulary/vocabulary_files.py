@@ -23,7 +23,7 @@ from bertworks.vocabulary.panics import explain_panics
 # In order of preference.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", merges_files.VOCAB_FILE, *sentencepiece_files.FILES)
 # Files beside a vocabulary that its tokens depend on, too.
-COMPANION_FILES = ("tokenizer_config.json", "added_tokens.json", merges_files.MERGES_FILE)
+COMPANION_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", merges_files.MERGES_FILE)
 # transformers' tokenizer classes of SentencePiece files -> the model_type that they belong to.
 _TOKENIZER_CLASSES = {
     "AlbertTokenizer": "albert",
