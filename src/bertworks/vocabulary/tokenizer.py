@@ -28,7 +28,8 @@ from bertworks.vocabulary.algorithms import (
 )
 from bertworks.vocabulary.backend import BackendModel, JiebaModel
 from bertworks.vocabulary.characters import SURROGATE
-from bertworks.vocabulary.files import prefix_errors, read_config, token_ids
+from bertworks.vocabulary.files import prefix_errors, token_ids
+from bertworks.vocabulary.named_tokens import read_tokenizer_settings
 from bertworks.vocabulary.panics import explain_panics
 from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate, template_for
 from bertworks.vocabulary.token_arrays import FlatTokens, WordBoundaries
@@ -164,11 +165,11 @@ class Tokenizer:
                 f"{path} does not exist; give a vocab.txt, a tokenizer.json or a folder that contains one of them"
             )
         check_model_files(path.parent, (path.name, *COMPANION_FILES))
-        config = read_config(path.parent / "tokenizer_config.json")
-        backend = read_vocabulary_backend(path, config)
+        settings = read_tokenizer_settings(path.parent)
+        backend = read_vocabulary_backend(path, settings)
         with prefix_errors(path), explain_panics():
             return cls.from_backend(
-                backend, config, split_special_tokens=split_special_tokens, require_specials=require_specials
+                backend, settings, split_special_tokens=split_special_tokens, require_specials=require_specials
             )
 
     def save(self, folder: str | Path, padding_side: str = "right", has_token_types: bool | None = None) -> None:
