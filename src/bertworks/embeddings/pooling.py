@@ -24,7 +24,13 @@ from bertworks.embeddings.vector_modules import (
     read_layer_norm,
 )
 from bertworks.errors import FolderError, SettingsError, show_value
-from bertworks.models.sentence_files import MODULES_FILE, PROMPTS_FILE, SETTINGS_FILE, read_max_length, read_modules
+from bertworks.models.sentence_files import (
+    MODULES_FILE,
+    PROMPTS_FILE,
+    read_encoder_settings,
+    read_max_length,
+    read_modules,
+)
 from bertworks.models.sentence_files import read_settings as _read_settings
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -230,7 +236,7 @@ def read_pooling(folder: str | Path) -> Pooling:
     pooling = Pooling(
         kinds=(),
         max_length=read_max_length(folder),
-        lower_case=bool(_read_settings(folder / SETTINGS_FILE).get("do_lower_case")),
+        lower_case=bool(read_encoder_settings(folder).get("do_lower_case")),
         prompt=_read_prompt(folder / PROMPTS_FILE),
         truncate_dim=_read_truncate_dim(folder / PROMPTS_FILE),
         is_explicit=True,
