@@ -122,6 +122,11 @@ class EncoderConfig(Protocol):
         return self.layer_config.hidden_act
 
     @property
+    def mlm_hidden_act(self) -> str:
+        """The activation of the masked LM head."""
+        return self.hidden_act
+
+    @property
     def layer_norm_eps(self) -> float:
         return self.layer_config.layer_norm_eps
 

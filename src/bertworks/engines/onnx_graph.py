@@ -285,7 +285,7 @@ def _span_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
 
 
 def _mlm_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
-    op, activation = writer.nodes.op, writer.encoder.config.layer_config.hidden_act
+    op, activation = writer.nodes.op, writer.encoder.config.mlm_hidden_act
     values = activate(writer.nodes, writer.dense(LAST_HIDDEN_STATE, "dense", tensors), activation)
     values = writer.layer_norm(values, "mlm_norm", tensors["norm.weight"], tensors["norm.bias"])
     if "output" in tensors:

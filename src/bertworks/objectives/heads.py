@@ -27,7 +27,7 @@ class MlmHead(nn.Module):
     def __init__(self, config: EncoderConfig, untied: bool = False) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.token_embedding_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ACTIVATIONS[config.mlm_hidden_act]
         self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         output = nn.Parameter(torch.empty(config.vocab_size, config.token_embedding_size)) if untied else None
