@@ -29,7 +29,14 @@ SETTINGS = {"ernie": {"use_task_id": True}, "deberta-v2": {"position_buckets": 8
 OWN_KEYS = {
     "xlnet": {"n_positions"},
     "electra": {"generator_size"},
-    "deberta-v2": {"position_buckets", "share_att_key", "norm_rel_ebd"},
+    "deberta-v2": {
+        "position_buckets",
+        "share_att_key",
+        "norm_rel_ebd",
+        "conv_kernel_size",
+        "conv_groups",
+        "conv_act",
+    },
 }
 
 
@@ -307,7 +314,7 @@ def test_an_albert_with_more_groups_than_layers_is_refused():
         family_of("albert").config_from_dict({**config_dict, "num_hidden_groups": 4})
 
 
-@pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_fast", "quick_gelu", "silu", "relu", "tanh"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_equal_transformers(name: str):
     values = torch.linspace(-6, 6, 241)
     expected = transformers.activations.ACT2FN[name](values)

@@ -169,6 +169,11 @@ class EncoderConfig(Protocol):
             check_size(key, value, minimums[key])
         return replace(self, **values)  # type: ignore[type-var]
 
+    @classmethod
+    def with_peer_defaults(cls, config_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a config.json with the keys that it lacks and that transformers has other defaults for."""
+        return config_dict
+
     def check_supported(self, config_dict: Mapping[str, Any]) -> None:
         """Refuse values of a config.json that are not implemented."""
         for key, value in {**self.supported_values, **self.required_values}.items():
@@ -187,7 +192,7 @@ C = TypeVar("C", bound=EncoderConfig)
 
 def config_from_dict(config_class: type[C], config_dict: Mapping[str, Any]) -> C:
     """Return the config that a config.json states; refuse values that are invalid or not implemented."""
-    hints = get_type_hints(config_class)
+    hints, config_dict = get_type_hints(config_class), config_class.with_peer_defaults(config_dict)
     values = {field.name: _read_value(field, hints[field.name], config_dict) for field in fields(config_class)}  # type: ignore[arg-type]
     config = config_class(**values)
     config.check_supported(config_dict)
