@@ -197,9 +197,17 @@ def test_only_required_files_are_downloaded(server: Hub):
 
 def test_the_files_of_other_tokenizers_and_sentence_models_are_downloaded(server: Hub):
     names = ["spm.model", "special_tokens_map.json", "sentence_xlm-roberta_config.json", "10_Dense/model.safetensors"]
-    module_files = ["config.json", "vocab.txt", "tokenizer_config.json", "sentence_bert_config.json", "model.safetensors"]
+    module_files = [
+        "config.json",
+        "vocab.txt",
+        "tokenizer_config.json",
+        "sentence_bert_config.json",
+        "model.safetensors",
+    ]
     required = {*names, *(f"0_Transformer/{name}" for name in module_files)}
-    server.models["tiny/bert"] = dict.fromkeys([*required, "flax_model.msgpack", "onnx/0_Transformer/config.json"], b"x")
+    server.models["tiny/bert"] = dict.fromkeys(
+        [*required, "flax_model.msgpack", "onnx/0_Transformer/config.json"], b"x"
+    )
     assert set(files_in(fetch("tiny/bert"))) == required
 
 

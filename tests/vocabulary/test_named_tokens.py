@@ -11,7 +11,22 @@ from bertworks.errors import InputError
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "a", "cat", "un", "##us", "[", "]", "1", "[E1]"]
+VOCABULARY = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "[unused1]",
+    "a",
+    "cat",
+    "un",
+    "##us",
+    "[",
+    "]",
+    "1",
+    "[E1]",
+]
 UNUSED_ID = VOCABULARY.index("[unused1]")
 TEXTS = ["a [unused1] cat", "[unused1]cat", "a [E1] cat", "a <e2> cat", "a [MASK] cat [SEP]", "a <E2>"]
 LOWER_CASE = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
@@ -36,13 +51,18 @@ def write_files(folder: Path, vocabulary_file: str, files: dict[str, Any], model
     [
         {"special_tokens_map.json": {"additional_special_tokens": ["[unused1]"]}},
         {"special_tokens_map.json": {"extra_special_tokens": [UNUSED]}, "tokenizer_config.json": LOWER_CASE},
-        {"special_tokens_map.json": {"cls_token": "[unused1]", "mask_token": {**UNUSED, "content": "[MASK]"}}},
+        {"special_tokens_map.json": {"mask_token": {**UNUSED, "content": "[MASK]", "lstrip": True}}},
         {"tokenizer_config.json": {**LOWER_CASE, "additional_special_tokens": ["[unused1]", "[E1]"]}},
         {"tokenizer_config.json": {**LOWER_CASE, "extra_special_tokens": ["[unused1]", "<e2>"]}},
         {"tokenizer_config.json": {**LOWER_CASE, "extra_special_tokens": {"entity_token": "[E1]"}}},
-        {"tokenizer_config.json": {**LOWER_CASE, "added_tokens_decoder": {str(UNUSED_ID): {**UNUSED, "special": True}}}},
+        {
+            "tokenizer_config.json": {
+                **LOWER_CASE,
+                "added_tokens_decoder": {str(UNUSED_ID): {**UNUSED, "special": True}},
+            }
+        },
         {"added_tokens.json": {"<e2>": len(VOCABULARY)}, "tokenizer_config.json": LOWER_CASE},
-        {"added_tokens.json": {"<e2>": len(VOCABULARY)}, "special_tokens_map.json": {"sep_token": "<e2>"}},
+        {"added_tokens.json": {"<e2>": len(VOCABULARY)}, "special_tokens_map.json": {"mask_token": "<e2>"}},
         {  # the older files do not count beside added_tokens_decoder
             "tokenizer_config.json": {**LOWER_CASE, "added_tokens_decoder": {}},
             "special_tokens_map.json": {"additional_special_tokens": ["[unused1]"]},
@@ -51,11 +71,25 @@ def write_files(folder: Path, vocabulary_file: str, files: dict[str, Any], model
     ],
 )
 def test_named_tokens_are_those_of_transformers(tmp_path: Path, vocabulary_file: str, files: dict[str, Any]):
-    folder = write_files(tmp_path, vocabulary_file, files)
+    _assert_parity(write_files(tmp_path, vocabulary_file, files))
+
+
+def _assert_parity(folder: Path) -> None:
     peer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer = Tokenizer.load(folder, split_special_tokens=False)
     for text in TEXTS:
         assert list(tokenizer.encode(text).input_ids) == peer(text)["input_ids"], text
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"special_tokens_map.json": {"cls_token": "[unused1]", "mask_token": {**UNUSED, "content": "[MASK]"}}},
+        {"added_tokens.json": {"<e2>": len(VOCABULARY)}, "special_tokens_map.json": {"sep_token": "<e2>"}},
+    ],
+)
+def test_the_tokens_of_the_layout_of_a_vocab_txt_are_the_named_ones(tmp_path: Path, files: dict[str, Any]):
+    _assert_parity(write_files(tmp_path, "vocab.txt", files))
 
 
 @pytest.mark.parametrize("key", ["additional_special_tokens", "extra_special_tokens"])

@@ -7,6 +7,7 @@ special_tokens_map.json and added_tokens.json did. All of them may name tokens t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ _CLASS_NAMES = {
     "RobertaTokenizer": _ROBERTA_NAMES,
     "MPNetTokenizer": {**_ROBERTA_NAMES, "unk_token": "[UNK]"},
 }
+WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
 # The class that transformers takes for a model_type if tokenizer_config.json names none.
 _MODEL_CLASSES = {
     "bert": "BertTokenizer",
@@ -41,6 +43,10 @@ _MODEL_CLASSES = {
     "roberta": "RobertaTokenizer",
     "mpnet": "MPNetTokenizer",
 }
+# Classes that take everything from tokenizer.json; only transformers 5 writes the first.
+GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
+# Classes that return no token_type_ids unless tokenizer_config.json asks for them, though their layout has some.
+_CLASSES_WITHOUT_TYPES = ("TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 # Keys for lists of special tokens without a role: today's, and that of transformers 4.
 _EXTRA_KEYS = ("extra_special_tokens", "additional_special_tokens")
@@ -52,7 +58,9 @@ def read_tokenizer_settings(folder: Path) -> dict[str, Any]:
     settings = read_config(folder / "tokenizer_config.json")
     if "added_tokens_decoder" not in settings:
         names = read_config(folder / "special_tokens_map.json")
-        extra = {key: [*_extra_tokens(settings, key), *_extra_tokens(names, key)] for key in _EXTRA_KEYS if key in names}
+        extra = {
+            key: [*_extra_tokens(settings, key), *_extra_tokens(names, key)] for key in _EXTRA_KEYS if key in names
+        }
         settings |= {**names, **extra}
     return {**_CLASS_NAMES.get(tokenizer_class(folder, settings), {}), **settings}
 
@@ -71,21 +79,31 @@ def token_name(settings: Mapping[str, Any], key: str, default: str) -> str:
     return _content(settings.get(key)) or default
 
 
+def returns_token_types(settings: Mapping[str, Any]) -> bool:
+    """Whether the tokenizer returns token_type_ids; without them, transformers' models take type 0 for all tokens."""
+    inputs = settings.get("model_input_names")
+    if isinstance(inputs, list):
+        return "token_type_ids" in inputs
+    return settings.get("tokenizer_class") not in _CLASSES_WITHOUT_TYPES
+
+
 def add_named_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
     """Register the added and special tokens that the files name and the vocabulary does not mark as such."""
     special = {token.content: token for token in _special_tokens(settings)}
     tokens = _tokens_by_id(folder, settings, special)
     for token_id in sorted(tokens):
-        _register(backend, tokens[token_id])
-        if backend.token_to_id(tokens[token_id].content) != token_id:
+        token, is_known = tokens[token_id], backend.token_to_id(tokens[token_id].content) is not None
+        _register(backend, token)
+        if not is_known and backend.token_to_id(token.content) != token_id:
             raise InputError(
-                f"the added token '{tokens[token_id].content}' should have id {token_id}, but would have "
-                f"{backend.token_to_id(tokens[token_id].content)}; use the vocabulary that it was added to"
+                f"the added token '{token.content}' should have id {token_id}, but would have "
+                f"{backend.token_to_id(token.content)}; use the vocabulary that it was added to"
             )
     registered = {token.content for token in backend.get_added_tokens_decoder().values()}
     extra = {content for key in _EXTRA_KEYS for content in map(_content, _extra_tokens(settings, key))}
-    # A new token needs a row of the model's embeddings; transformers adds the others, too, but fails on a text with one.
-    num_embeddings = read_config(folder / "config.json").get("vocab_size", float("inf"))
+    # A new token needs a row of the embeddings; transformers adds it anyway, but fails on a text that has it.
+    stated_size = read_config(folder / "config.json").get("vocab_size")
+    num_embeddings = stated_size if isinstance(stated_size, int) else math.inf
     for token in [token for content, token in special.items() if content not in registered]:
         is_known = backend.token_to_id(token.content) is not None
         if is_known or (token.content in extra and backend.get_vocab_size() < num_embeddings):

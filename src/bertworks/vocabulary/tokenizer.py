@@ -31,11 +31,14 @@ from bertworks.vocabulary.characters import SURROGATE
 from bertworks.vocabulary.files import prefix_errors, token_ids
 from bertworks.vocabulary.named_tokens import read_tokenizer_settings
 from bertworks.vocabulary.panics import explain_panics
-from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate, template_for
+from bertworks.vocabulary.special_ids import SpecialTokenIds as SpecialTokenIds
+from bertworks.vocabulary.special_ids import control_ids, find_specials
+from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate
 from bertworks.vocabulary.token_arrays import FlatTokens, WordBoundaries
 from bertworks.vocabulary.token_arrays import TokenizedText as TokenizedText
 from bertworks.vocabulary.vocabulary_files import (
     COMPANION_FILES,
+    PEER_MAX_WORD_LENGTH,
     VOCABULARY_FILES,
     find_vocabulary,
     read_vocabulary_backend,
@@ -45,22 +48,6 @@ from bertworks.vocabulary.wordpiece import WordPiece, WordPieceRules
 
 # What finds words in text with ideographs: nothing (each token begins a word), or jieba.
 WORD_RULES: dict[str, WordBoundaries | None] = {"tokens": None, "jieba": jieba_boundaries}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpecialTokenIds:
-    """The ids of the five special tokens by role ([CLS] is <s> in RoBERTa's vocabulary), and their template."""
-
-    pad: int
-    unknown: int
-    cls: int
-    sep: int
-    mask: int
-    template: SpecialTokenTemplate = field(default=BERT, compare=False)
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return (self.pad, self.unknown, self.cls, self.sep, self.mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +99,7 @@ class Tokenizer:
         self.marks_spaces = '"Metaspace"' in json.dumps(state["pre_tokenizer"])  # the vocabularies of SentencePiece
         self.specials = specials
         self.backend = backend
+        self.truncation_side = "right"  # where tokens are dropped of a text that becomes one vector
         self.tokens: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
         self.cased = is_cased(backend)
         # In RoBERTa's vocabulary a word begins with its space, and <mask> includes the space before it (lstrip).
@@ -138,9 +126,12 @@ class Tokenizer:
         require_specials: bool = True,
     ) -> Tokenizer:
         """Wrap a `tokenizers.Tokenizer`; `names` gives unusual special tokens, as {"cls_token": ...}; see `load`."""
-        specials = _find_specials(backend, names or {}, require_specials)
-        control_ids = _control_ids(backend, specials, names or {}) if split_special_tokens else ()
-        return cls(backend, specials, control_ids)
+        specials = find_specials(backend, names or {}, require_specials)
+        hidden_ids = control_ids(backend, specials, names or {}) if split_special_tokens else ()
+        tokenizer = cls(backend, specials, hidden_ids)
+        if (names or {}).get("truncation_side") == "left":
+            tokenizer.truncation_side = "left"
+        return tokenizer
 
     @classmethod
     def load(cls, path: str | Path, *, split_special_tokens: bool = True, require_specials: bool = True) -> Tokenizer:
@@ -172,15 +163,15 @@ class Tokenizer:
                 backend, settings, split_special_tokens=split_special_tokens, require_specials=require_specials
             )
 
-    def save(self, folder: str | Path, padding_side: str = "right", has_token_types: bool | None = None) -> None:
+    def save(self, folder: str | Path, padding_side: str = "right", has_token_types: bool = True) -> None:
         """Write tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt, for Hugging Face's libraries.
 
-        `padding_side` and `has_token_types` (None: by the template) are settings for those libraries.
+        `padding_side` and `has_token_types`, where the template has any, are settings for those libraries.
         """
         folder = Path(folder)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
         template = self.specials.template
-        is_bert = self.kind == "wordpiece" and template == BERT
+        is_bert = template == BERT and _has_bert_rules(self._state, PEER_MAX_WORD_LENGTH)
         if self.kind == "wordpiece":
             write_text(folder / "vocab.txt", "\n".join(self.tokens) + "\n")
         names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -188,6 +179,8 @@ class Tokenizer:
             "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
             **{name: self.tokens[token_id] for name, token_id in zip(names, self.specials.ids, strict=True)},
         }
+        if self.specials.mask == self.specials.unknown:  # it has none
+            del config["mask_token"]
         if self.kind == "wordpiece":
             normalizer = self._state["normalizer"] or {}
             config |= {
@@ -195,11 +188,12 @@ class Tokenizer:
                 "strip_accents": normalizer.get("strip_accents"),
                 "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
             }
-        if padding_side != "right":  # the default of transformers
+        if self.truncation_side != "right":  # the default of transformers
+            config["truncation_side"] = self.truncation_side
+        if padding_side != "right":
             config["padding_side"] = padding_side
-        if has_token_types is None:
-            has_token_types = is_bert or template.num_after > 0
-        if has_token_types != is_bert:  # the default of transformers: only BertTokenizer returns token types
+        has_token_types = has_token_types and any(template.token_type_ids)
+        if not (is_bert and has_token_types):  # the defaults of other classes changed with transformers 5
             config["model_input_names"] = ["input_ids", *["token_type_ids"] * has_token_types, "attention_mask"]
         write_json(folder / "tokenizer_config.json", config)
 
@@ -219,6 +213,13 @@ class Tokenizer:
         state = [self._state["normalizer"], self._state["pre_tokenizer"], self._state["model"], self.specials.ids]
         state += [self._added_tokens] if self._added_tokens else []  # the hashes of older vocabularies remain
         return hashlib.sha256(json.dumps(state, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def mask_id(self) -> int:
+        """The id of the mask token; InputError if the vocabulary has none, where the unknown token stands for it."""
+        if self.specials.mask == self.specials.unknown:
+            raise InputError("the vocabulary has no [MASK] or <mask> token, which masking needs; add it")
+        return self.specials.mask
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token, special tokens included, or None."""
@@ -318,16 +319,21 @@ class Tokenizer:
         return word if normalizer is None else str(normalizer.normalize_str(word)).strip()
 
 
+def _has_bert_rules(state: dict[str, Any], max_word_length: int | None = None) -> bool:
+    """Whether a tokenizer.json has BERT's rules, with any limit of a word or the one that is given."""
+    normalizer, pre_tokenizer = state["normalizer"] or {}, state["pre_tokenizer"] or {}
+    is_bert = normalizer.get("type") == "BertNormalizer" and normalizer["clean_text"]
+    is_wordpiece = state["model"]["type"] == "WordPiece" and pre_tokenizer.get("type") == "BertPreTokenizer"
+    return is_bert and is_wordpiece and max_word_length in (None, state["model"]["max_input_chars_per_word"])
+
+
 def _select_model(state: dict[str, Any], tokens: Sequence[str], backend: tokenizers.Tokenizer) -> TokenizerModel:
     """Choose our exact WordPiece where the rules are BERT's, and a model of `tokenizers` otherwise."""
-    normalizer = state["normalizer"] or {}
-    pre_tokenizer = state["pre_tokenizer"] or {}
-    is_bert = normalizer.get("type") == "BertNormalizer" and normalizer["clean_text"]
     if state["model"]["type"] == "WordLevel" and has_multi_ideograph_words(state):
         return JiebaModel(backend)
-    if not (state["model"]["type"] == "WordPiece" and is_bert and pre_tokenizer.get("type") == "BertPreTokenizer"):
+    if not _has_bert_rules(state):
         return BackendModel(backend)
-    model = state["model"]
+    model, normalizer = state["model"], state["normalizer"]
     lower_case = normalizer["lowercase"]
     strip_accents = normalizer["strip_accents"]
     rules = WordPieceRules(
@@ -340,52 +346,3 @@ def _select_model(state: dict[str, Any], tokens: Sequence[str], backend: tokeniz
     )
     # Added tokens that are not part of the model are found before words are tokenized, and never inside a word.
     return WordPiece([token if token in model["vocab"] else "" for token in tokens], rules)
-
-
-# The key of each special token in tokenizer_config.json, and its usual names. XLNet's vocabulary also contains <s> and
-# </s>, which XLNet does not use.
-_DEFAULT_NAMES = {
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<cls>", "<s>"),
-    "sep_token": ("[SEP]", "<sep>", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
-
-
-def _find_specials(backend: tokenizers.Tokenizer, names: dict[str, Any], are_required: bool) -> SpecialTokenIds:
-    """Find the special tokens by the given names, else by the usual ones: first among the tokens that are registered as
-    special, since MPNet's vocabulary contains those of BERT as ordinary tokens."""
-    registered = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    ids = []
-    substitute = None if are_required else _unknown_id(backend)
-    for key, usual in _DEFAULT_NAMES.items():
-        name = names.get(key)
-        name = name.get("content") if isinstance(name, dict) else name
-        candidates = [*([name] if isinstance(name, str) else []), *(t for t in usual if t in registered), *usual]
-        token_id = next((i for i in map(backend.token_to_id, candidates) if i is not None), substitute)
-        if token_id is None:
-            raise InputError(f"the vocabulary has no {' or '.join(usual)} token; BERT needs it, so add it")
-        ids.append(token_id)
-    pad, unknown, cls_id, sep, mask = ids
-    template = template_for(backend.id_to_token(cls_id) or "")
-    return SpecialTokenIds(pad=pad, unknown=unknown, cls=cls_id, sep=sep, mask=mask, template=template)
-
-
-def _unknown_id(backend: tokenizers.Tokenizer) -> int:
-    """Return the id of the unknown token, or of the first token."""
-    return next((i for i in map(backend.token_to_id, _DEFAULT_NAMES["unk_token"]) if i is not None), 0)
-
-
-def _control_ids(backend: tokenizers.Tokenizer, specials: SpecialTokenIds, names: Mapping[str, Any]) -> set[int]:
-    """Return the ids of the special tokens of a sequence, with the beginning and end of text that GPT and XLNet have.
-
-    Written in a text, they are ordinary text.
-    """
-    contents = {"bos_token": "<s>", "eos_token": "</s>"}
-    for key in contents:
-        name = names.get(key)
-        name = name.get("content") if isinstance(name, dict) else name
-        contents[key] = name if isinstance(name, str) else contents[key]
-    ids = map(backend.token_to_id, contents.values())
-    return {*specials.ids, *(token_id for token_id in ids if token_id is not None)}

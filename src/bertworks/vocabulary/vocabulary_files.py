@@ -13,12 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import normalizers, processors
+from tokenizers import normalizers, pre_tokenizers, processors
 
 from bertworks.vocabulary import merges_files, sentencepiece_files
 from bertworks.vocabulary.algorithms import ignore_special_tokens_in_text, wordpiece_backend
 from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary
-from bertworks.vocabulary.named_tokens import BERT_NAMES, add_named_tokens, token_name
+from bertworks.vocabulary.named_tokens import (
+    BERT_NAMES,
+    GENERIC_CLASSES,
+    WORDPIECE_CLASSES,
+    add_named_tokens,
+    token_name,
+    tokenizer_class,
+)
 from bertworks.vocabulary.panics import explain_panics
 from bertworks.vocabulary.special_tokens import ROBERTA, template_for
 
@@ -35,7 +42,7 @@ _TOKENIZER_CLASSES = {
     "DebertaV2Tokenizer": "deberta-v2",
 }
 # In transformers, a longer word of a vocab.txt is unknown; in Google's code one of more than 200 characters.
-_MAX_WORD_LENGTH = 100
+PEER_MAX_WORD_LENGTH = 100
 
 
 def find_vocabulary(folder: Path) -> Path | None:
@@ -49,6 +56,7 @@ def read_vocabulary_backend(path: Path, settings: Mapping[str, Any]) -> tokenize
         backend = merges_files.read_merges(path, settings)
     elif path.suffix == ".json":
         backend = read_backend(path)
+        _apply_class_settings(backend, path.parent, settings)
     elif path.name in sentencepiece_files.FILES:
         with explain_panics():
             backend = sentencepiece_files.read_sentencepiece(path, settings, _model_type(path.parent, settings))
@@ -59,6 +67,31 @@ def read_vocabulary_backend(path: Path, settings: Mapping[str, Any]) -> tokenize
         if path.suffix == ".txt":
             backend.post_processor = _wordpiece_layout(backend, settings)
     return ignore_special_tokens_in_text(backend)
+
+
+def _apply_class_settings(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Apply the settings that transformers' classes take from tokenizer_config.json, whatever tokenizer.json states.
+
+    A class that is stated has defaults for them, too. Normalizers and pre-tokenizers of other types stay as they are.
+    """
+    name, is_stated = tokenizer_class(folder, settings), "tokenizer_class" in settings
+    normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+    if name in WORDPIECE_CLASSES and isinstance(normalizer, normalizers.BertNormalizer):
+        lower_case, split_ideographs = (
+            (True, True) if is_stated else (normalizer.lowercase, normalizer.handle_chinese_chars)
+        )
+        strip_accents = settings.get("strip_accents", None if is_stated else normalizer.strip_accents)
+        backend.normalizer = normalizers.BertNormalizer(
+            clean_text=normalizer.clean_text,
+            handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", split_ideographs)),
+            strip_accents=strip_accents if isinstance(strip_accents, bool) else None,
+            lowercase=bool(settings.get("do_lower_case", lower_case)),
+        )
+    if name == "RobertaTokenizer" and isinstance(pre_tokenizer, pre_tokenizers.ByteLevel):
+        default = False if is_stated else pre_tokenizer.add_prefix_space
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(
+            add_prefix_space=bool(settings.get("add_prefix_space", default)), use_regex=pre_tokenizer.use_regex
+        )
 
 
 def _read_wordpiece(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -76,17 +109,25 @@ def _read_wordpiece(path: Path, settings: Mapping[str, Any]) -> tokenizers.Token
         strip_accents=strip_accents if isinstance(strip_accents, bool) else None,
         lowercase=not cased,
     )
-    if settings or (path.parent / "config.json").is_file():  # a folder of transformers, not one of Google's
-        backend.model.max_input_chars_per_word = _MAX_WORD_LENGTH
+    is_of_transformers = bool(settings) or (path.parent / "config.json").is_file()  # and not one of Google's releases
+    if is_of_transformers and settings.get("tokenizer_class") not in GENERIC_CLASSES:
+        backend.model.max_input_chars_per_word = PEER_MAX_WORD_LENGTH
     return backend
 
 
 def _wordpiece_layout(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> processors.PostProcessor:
     """Return the post-processor of a vocab.txt: MPNet's [CLS] token is RoBERTa's, and so is its layout."""
-    names = [token_name(settings, key, BERT_NAMES[key]) for key in ("sep_token", "cls_token")]
-    separator, first = [(name, backend.token_to_id(name)) for name in names]
+    separator, first = (_named_token(backend, settings, key) for key in ("sep_token", "cls_token"))
     is_roberta = template_for(first[0]) == ROBERTA
     return (processors.RobertaProcessing if is_roberta else processors.BertProcessing)(separator, first)
+
+
+def _named_token(backend: tokenizers.Tokenizer, settings: Mapping[str, Any], key: str) -> tuple[str, int]:
+    """Return the special token of a role and its id: that of BERT, if the vocabulary does not have the one named."""
+    vocabulary = backend.get_vocab()
+    name = token_name(settings, key, BERT_NAMES[key])
+    name = name if name in vocabulary else BERT_NAMES[key]
+    return name, vocabulary[name]
 
 
 def _model_type(folder: Path, settings: Mapping[str, Any]) -> str:
