@@ -78,12 +78,13 @@ def encoder_folder(folder: Path) -> Path:
 
 def read_encoder_settings(folder: Path) -> dict[str, Any]:
     """Return the settings of the module of the encoder, such as max_seq_length; an empty dict without any."""
+    names = SETTINGS_FILES if read_modules(folder) else ()  # of a folder of sentence-transformers alone
     path = encoder_folder(folder)
-    return next((settings for name in SETTINGS_FILES if (settings := read_settings(path / name))), {})
+    return next((settings for name in names if (settings := read_settings(path / name))), {})
 
 
 def read_max_length(folder: Path) -> int | None:
-    """Return the maximum sequence length of a sentence-transformers model, None if it has none of its own."""
+    """Return the maximum sequence length that the files state, None if they state none."""
     max_length = read_encoder_settings(folder).get("max_seq_length")
     max_length = max_length or read_settings(encoder_folder(folder) / "tokenizer_config.json").get("model_max_length")
     return max_length if isinstance(max_length, int) and 0 < max_length < _NO_LIMIT else None
