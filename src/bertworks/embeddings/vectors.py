@@ -22,7 +22,7 @@ from bertworks.embeddings.pooling import Pooling
 from bertworks.embeddings.strategies import STRATEGIES, Strategy
 from bertworks.encoders.encoder import Encoder
 from bertworks.engines.torch_engine import EncodedBatch, TorchEngine
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_value
 from bertworks.sampling.windows import WindowRule, Windows, make_text_windows, make_windows
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import TextCoverage
@@ -114,7 +114,7 @@ def extract_vectors(
 
 def embed(encoder: Encoder, tokenizer: Tokenizer, texts: Iterable[str], extraction: Extraction) -> Floats:
     """Return (N, D): one vector per text."""
-    if isinstance(texts, str):
+    if isinstance(texts, str | Mapping):
         raise InputError("a single text was given instead of several; put it into a list: [text]")
     vector_size = extraction.pooling.output_size(encoder.config.hidden_size)
     batches = [batch.vectors for batch in extract_vectors(TorchEngine(encoder, tokenizer), texts, extraction)]
@@ -149,7 +149,9 @@ class _WindowSequence:
 
 
 def _tokenize_texts(texts: Iterable[str], tokenizer: Tokenizer, extraction: Extraction) -> Iterator[_WindowedText]:
-    for text in texts:
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"text {index} is {show_value(text)}, but must be a string; leave it out, or convert it")
         # Offsets refer to the original text, so only the text of a text vector may be changed.
         is_whole = extraction.unit == "texts"
         tokens = tokenizer.tokenize(extraction.pooling.prepare_text(text) if is_whole else text)
