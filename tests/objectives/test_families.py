@@ -75,7 +75,7 @@ def test_the_activation_of_the_head_is_that_of_transformers(model_type: str):
     batch = make_batch((9, 9), has_token_types=False)
     assert batch.positions is not None
     with torch.no_grad():
-        vectors = ours.encoder(batch).gather(batch.positions)
+        vectors = ours.encoder.transform_for_head(ours.encoder(batch)).gather(batch.positions)
         logits = ours.mlm_head(vectors, ours.encoder.token_embeddings.weight)
         expected = peer(batch.input_ids).logits.flatten(0, 1)[batch.positions]
     assert float((logits - expected).abs().max()) < TOLERANCE

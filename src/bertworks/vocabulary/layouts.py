@@ -50,7 +50,8 @@ def _read_template(post_processor: Mapping[str, Any]) -> SequenceLayout:
     single, pair = ([_read_element(piece) for piece in post_processor[key]] for key in ("single", "pair"))
     names = {key: token["tokens"] for key, token in post_processor["special_tokens"].items()}
     texts = [index for index, (name, _) in enumerate(pair) if not name]
-    if len(texts) != 2 or any(len(tokens) != 1 for tokens in names.values()):
+    used = {name for name, _ in pair if name}
+    if len(texts) != 2 or not used <= names.keys() or any(len(tokens) != 1 for tokens in names.values()):
         raise InputError(_REFUSAL)
     first, second = texts
     before, between, after = pair[:first], pair[first + 1 : second], pair[second + 1 :]
