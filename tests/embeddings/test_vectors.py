@@ -317,3 +317,11 @@ def test_embed_of_no_texts_is_empty_and_a_single_string_is_rejected(encoder: Ber
     assert embed(encoder, tokenizer, [], Extraction()).shape == (0, HIDDEN_SIZE)
     with pytest.raises(InputError, match="put it into a list"):
         embed(encoder, tokenizer, "w1 w2", Extraction())
+
+
+def test_inputs_that_are_no_texts_are_refused_with_their_index(minilm: Path):
+    model = load(minilm)
+    inputs: list[tuple[Any, str]] = [([None], "text 0 is None"), (["a", 1], "text 1 is 1"), ({}, "a list")]
+    for texts, message in inputs:
+        with pytest.raises(InputError, match=message):
+            model.encode(texts)

@@ -425,7 +425,7 @@ def test_missing_keys_have_transformers_defaults():
         ({"add_cross_attention": True}, "add_cross_attention is True"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key', but only 'absolute'"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads is"),
-        ({"hidden_act": "mish"}, "there is no activation 'mish'; choose one of: gelu"),
+        ({"hidden_act": "swiglu"}, "there is no activation 'swiglu'; choose one of: gelu"),
         ({"hidden_size": "32"}, "hidden_size should be a whole number above 0, but is '32'"),
         ({"num_hidden_layers": None}, "num_hidden_layers should be a whole number above 0, but is None"),
         ({"type_vocab_size": True}, "type_vocab_size should be a whole number above 0, but is True"),

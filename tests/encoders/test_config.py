@@ -1,5 +1,6 @@
 """Sizes of configs: a number that no model has is refused before anything is built."""
 
+import math
 from typing import Any
 
 import pytest
@@ -40,6 +41,35 @@ def test_a_config_json_of_absurd_sizes_is_refused(key: str, value: Any, message:
 def test_a_recipe_of_absurd_sizes_is_refused(changes: dict[str, int], message: str):
     with pytest.raises(SettingsError, match=message):
         BERT.config_from_preset("tiny", 100).resized(**changes)
+
+
+@pytest.mark.parametrize("model_type", ENCODERS)
+def test_a_dropout_may_be_the_whole_number_0(model_type: str):
+    family = ENCODERS[model_type]
+    table = family.config_to_dict(family.config_from_preset("tiny", 100), [])
+    without = {key: 0 if "drop" in key and isinstance(value, float) else value for key, value in table.items()}
+    assert family.config_from_dict(without).hidden_dropout_prob == 0
+    assert family.config_from_preset("tiny", 100).resized(dropout_prob=0).hidden_dropout_prob == 0
+
+
+@pytest.mark.parametrize("value", [0, 1, 1.5])
+def test_the_standard_deviation_of_an_initialization_has_no_limit(value: float):
+    assert BERT.config_from_dict({**CONFIG, "initializer_range": value}).initializer_range == value
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("hidden_dropout_prob", 1, "a number from 0 to below 1"),
+        ("hidden_dropout_prob", -0.1, "a number from 0 to below 1"),
+        ("initializer_range", -0.1, "a number from 0 up"),
+        ("initializer_range", math.inf, "a number from 0 up"),
+        ("layer_norm_eps", math.nan, "a number from 0 up"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(key: str, value: float, expected: str):
+    with pytest.raises(SettingsError, match=f"{key} should be {expected}"):
+        BERT.config_from_dict({**CONFIG, key: value})
 
 
 @pytest.mark.parametrize("filters", [[], [[1, 0]], [[10**6, 8]], [[1, 2**40]], [[1, 8]] * 200, [[True, 8]]])

@@ -34,7 +34,23 @@ def test_buckets_equal_those_of_transformers(num_buckets: int, max_position: int
     assert torch.equal(log_buckets(positions, num_buckets, max_position), expected)
 
 
-@pytest.mark.parametrize("settings", [{"type_vocab_size": 2}, {"position_buckets": -1}, {"max_relative_positions": 12}])
+VARIANTS: list[dict[str, Any]] = [
+    {"type_vocab_size": 2},
+    {"position_buckets": -1},
+    {"max_relative_positions": 12},
+    {"pos_att_type": ("c2p",)},
+    {"pos_att_type": ("p2c",)},
+    {"pos_att_type": ()},
+    {"share_att_key": False},
+    {"share_att_key": False, "pos_att_type": ("p2c",)},
+    {"share_att_key": False, "pos_att_type": ("c2p",), "position_buckets": -1},
+    {"conv_kernel_size": 3, "conv_act": "gelu"},
+    {"conv_kernel_size": 5, "conv_groups": 2, "share_att_key": False},
+    {"conv_kernel_size": 3, "num_hidden_layers": 1},
+]
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
 def test_variants_of_the_config_equal_transformers(settings: dict[str, Any]):
     config = CONFIG.resized(**settings)
     config_dict = family_of("deberta-v2").config_to_dict(config, [])
@@ -45,10 +61,15 @@ def test_variants_of_the_config_equal_transformers(settings: dict[str, Any]):
     assert (report.unexpected_keys, len(report.missing_keys)) == ((), 2)  # the pooler
     input_ids = torch.randint(5, 70, (2, 30), generator=torch.Generator().manual_seed(0))
     token_type_ids = (torch.arange(30) > 11).long().expand(2, 30)
-    batch = Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=torch.tensor([30, 30]))
+    lengths, positions = torch.tensor([30, 21]), torch.tensor([3, 33])
+    batch = Batch(input_ids=input_ids, token_type_ids=token_type_ids, lengths=lengths)
+    mask = (torch.arange(30) < lengths[:, None]).long()
     with torch.no_grad():
-        difference = ours(batch).to_padded() - peer(input_ids, token_type_ids=token_type_ids).last_hidden_state
+        expected = peer(input_ids, mask, token_type_ids).last_hidden_state
+        difference = (ours(batch).to_padded() - expected) * mask[..., None]
+        at_positions = ours(batch, positions=positions).gather(positions)
     assert float(difference.abs().max()) < 1e-5
+    assert float((at_positions - expected.flatten(0, 1)[positions]).abs().max()) < 1e-5
 
 
 def test_kinds_of_attention_are_read_as_a_list_and_as_a_string():
@@ -61,13 +82,10 @@ def test_kinds_of_attention_are_read_as_a_list_and_as_a_string():
     ("key", "value"),
     [
         ("relative_attention", False),
-        ("share_att_key", None),
         ("norm_rel_ebd", "none"),
         ("position_biased_input", True),
-        ("pos_att_type", ["c2p"]),
-        ("pos_att_type", None),
-        ("pos_att_type", [1]),
-        ("conv_kernel_size", 3),
+        ("pos_att_type", ["p2p"]),
+        ("conv_kernel_size", 4),
         ("embedding_size", 12),
         ("attention_head_size", 64),
     ],

@@ -34,7 +34,14 @@ SETTINGS = {
 OWN_KEYS = {
     "xlnet": {"n_positions"},
     "electra": {"generator_size"},
-    "deberta-v2": {"position_buckets", "share_att_key", "norm_rel_ebd"},
+    "deberta-v2": {
+        "position_buckets",
+        "share_att_key",
+        "norm_rel_ebd",
+        "conv_kernel_size",
+        "conv_groups",
+        "conv_act",
+    },
     "modernbert": {"global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"},  # read, not written
 }
 
@@ -313,7 +320,7 @@ def test_an_albert_with_more_groups_than_layers_is_refused():
         family_of("albert").config_from_dict({**config_dict, "num_hidden_groups": 4})
 
 
-@pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_fast", "quick_gelu", "silu", "relu", "tanh"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_equal_transformers(name: str):
     values = torch.linspace(-6, 6, 241)
     expected = transformers.activations.ACT2FN[name](values)

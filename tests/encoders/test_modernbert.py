@@ -109,7 +109,7 @@ def test_what_is_not_implemented_is_refused(key: str, value: Any):
         ("local_rope_theta", "10000", "local_rope_theta should be a number above 0"),
         ("classifier_pooling", "max", "classifier_pooling is .*max.*; choose one of: cls, mean"),
         ("num_attention_heads", 256, "gives heads of 3 values, but rotary positions need an even number"),
-        ("hidden_activation", "mish", "there is no activation 'mish'"),
+        ("hidden_activation", "swiglu", "there is no activation 'swiglu'"),
         ("global_attn_every_n_layers", 0, "global_attn_every_n_layers should be a whole number above 0"),
     ],
 )

@@ -342,7 +342,7 @@ def test_a_shape_that_differs_from_the_config_is_refused(changed: Callable[..., 
         ({"is_decoder": True}, r"config\.json: is_decoder is True, but only False is supported"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"hidden_size": None}, r"config\.json: hidden_size should be a whole number above 0, but is None"),
-        ({"hidden_act": "mish"}, r"config\.json: there is no activation 'mish'"),
+        ({"hidden_act": "swiglu"}, r"config\.json: there is no activation 'swiglu'"),
     ],
 )
 def test_an_unsupported_config_is_refused(changed: Callable[..., Path], settings: dict[str, Any], words: str):

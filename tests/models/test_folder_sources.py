@@ -12,7 +12,7 @@ from family_models import randomize_weights
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
-from small_models import CONFIG, TOKENS
+from small_models import CONFIG, TOKENS, write_pretrained, write_sentence_model
 
 import bertworks
 from bertworks.encoders.config import config_to_dict
@@ -82,6 +82,41 @@ def test_a_static_embedding_has_the_vectors_of_sentence_transformers(
     np.testing.assert_allclose(model.encode(TEXTS), peer.encode(TEXTS), atol=1e-6)
     long = ["the cat sat on the mat and it was good " * 200]
     np.testing.assert_allclose(model.encode(long), peer.encode(long), atol=1e-5)
+    np.testing.assert_allclose(model.encode(long, truncate=True), peer.encode(long), atol=1e-5)  # it has no limit
+
+
+@pytest.mark.parametrize("settings", [{"model_max_length": 9}, {"model_max_length": 9, "truncation_side": "left"}])
+def test_the_length_and_side_of_truncation_are_those_of_the_tokenizer(tmp_path: Path, settings: dict[str, object]):
+    folder = write_pretrained(tmp_path / "model")
+    (folder / "bertworks.json").unlink()
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    texts = ["the cat sat", "the cat sat on the mat and it was good, very charming"]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(bertworks.load(folder).encode(texts, truncate=True), expected, atol=1e-6)
+
+
+def test_an_encoder_in_its_own_folder_is_read_as_by_sentence_transformers(tmp_path: Path):
+    folder, encoder = tmp_path / "model", tmp_path / "model" / "0_Transformer"
+    write_sentence_model(encoder)
+    (encoder / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    modules = [
+        {"idx": index, "name": kind, "path": f"{index}_{kind}", "type": f"sentence_transformers.models.{kind}"}
+        for index, kind in enumerate(("Transformer", "Pooling", "Normalize"))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (encoder / "1_Pooling").rename(folder / "1_Pooling")
+    (encoder / "modules.json").unlink()
+    (folder / "1_Pooling" / "config.json").write_text(
+        '{"word_embedding_dimension": 24, "pooling_mode_mean_tokens": true}'
+    )
+    texts = ["the cat sat", "the cat sat on the mat and it was good"]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(bertworks.load(folder).encode(texts, truncate=True), expected, atol=1e-6)
+    bertworks.export(folder, "safetensors-fp16", tmp_path / "exported", difference=1.0)
+    assert not (tmp_path / "exported" / "0_Transformer").exists()
+    exported = bertworks.load(tmp_path / "exported")
+    np.testing.assert_allclose(exported.encode(texts, truncate=True), expected, atol=1e-2)
 
 
 def test_a_static_embedding_in_its_own_folder_and_that_of_model2vec_are_read(tmp_path: Path):

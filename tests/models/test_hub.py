@@ -61,9 +61,25 @@ def test_an_empty_name_is_refused():
 
 
 def test_only_required_files_are_downloaded(server: Hub):
-    required = ["config.json", "vocab.txt", "model.safetensors", "modules.json", "1_Pooling/config.json"]
+    required = ["README.md", "config.json", "vocab.txt", "model.safetensors", "modules.json", "1_Pooling/config.json"]
     assert files_in(fetch("tiny/bert")) == {name: MODEL[name] for name in required}
     assert sorted(server.downloads) == sorted(required)
+
+
+def test_the_files_of_other_tokenizers_and_sentence_models_are_downloaded(server: Hub):
+    names = ["spm.model", "special_tokens_map.json", "sentence_xlm-roberta_config.json", "10_Dense/model.safetensors"]
+    module_files = [
+        "config.json",
+        "vocab.txt",
+        "tokenizer_config.json",
+        "sentence_bert_config.json",
+        "model.safetensors",
+    ]
+    required = {*names, *(f"0_Transformer/{name}" for name in module_files)}
+    server.models["tiny/bert"] = dict.fromkeys(
+        [*required, "flax_model.msgpack", "onnx/0_Transformer/config.json"], b"x"
+    )
+    assert set(files_in(fetch("tiny/bert"))) == required
 
 
 def test_a_name_without_an_owner_is_a_name_on_the_hub(server: Hub):

@@ -39,7 +39,7 @@ def test_metadata_of_another_type_is_refused(tmp_path: Path, key: str, value: An
     [
         ("architectures", "BertModel", "architectures: expected a list"),
         ("id2label", {"a": "b"}, "id2label: expected a label for each number"),
-        ("id2label", {"0": 1}, "id2label: expected a table"),
+        ("id2label", {"0": ["a"]}, "id2label: expected a table"),
         ("num_labels", 10**9, "num_labels is 1000000000; it must be from 0 to 131,072"),
     ],
 )
@@ -48,6 +48,13 @@ def test_a_config_of_another_type_is_refused(tmp_path: Path, key: str, value: An
     with pytest.raises(FolderError) as error:
         read_config(tmp_path / "config.json")
     assert message in str(error.value)
+
+
+def test_labels_that_are_no_strings_become_text(tmp_path: Path):
+    labels = {"0": 3, "1": False, "2": 1.5, "3": None, "4": "good"}
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": labels}))
+    expected = {"0": "3", "1": "False", "2": "1.5", "3": "LABEL_3", "4": "good"}
+    assert read_config(tmp_path / "config.json")["id2label"] == expected
 
 
 def test_a_folder_of_others_has_no_metadata(tmp_path: Path):

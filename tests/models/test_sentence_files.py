@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from small_models import write_sentence_model
 
+from bertworks.embeddings.pooling import read_pooling
 from bertworks.errors import FolderError
 from bertworks.models.sentence_files import read_max_length, read_modules, read_sentence_files
 
@@ -33,6 +34,19 @@ def test_a_maximum_length_of_the_tokenizer_becomes_one_of_the_settings(tmp_path:
     (folder / "tokenizer_config.json").write_text('{"model_max_length": 1000000000000000019884624838656}')
     assert read_max_length(folder) is None
     assert "sentence_bert_config.json" not in read_sentence_files(folder)
+
+
+@pytest.mark.parametrize("name", ["sentence_roberta_config.json", "sentence_xlm-roberta_config.json"])
+def test_older_names_of_the_settings_are_read(tmp_path: Path, name: str):
+    folder = write_sentence_model(tmp_path / "model")
+    (folder / "sentence_bert_config.json").unlink()
+    (folder / name).write_text('{"max_seq_length": 12, "do_lower_case": true}')
+    assert read_max_length(folder) == 12
+    assert read_pooling(folder).lower_case
+    files = read_sentence_files(folder)
+    assert json.loads(files["sentence_bert_config.json"]) == {"max_seq_length": 12, "do_lower_case": True}
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 14}')  # counts before the others
+    assert read_max_length(folder) == 14
 
 
 def test_a_module_outside_of_the_folder_is_refused(tmp_path: Path):

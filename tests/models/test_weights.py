@@ -221,6 +221,17 @@ def test_a_duplicate_name_is_refused():
         names_after("bert.pooler.dense.bias", "pooler.dense.bias")
 
 
+@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "camembert", "mpnet"])
+@pytest.mark.parametrize("head_first", [True, False])
+def test_the_layer_of_a_classifier_wins_over_an_unused_pooler(model_type: str, head_first: bool):
+    family = family_of(model_type)
+    pooler = f"{family.prefix}pooler.dense.bias"
+    tensors = {"classifier.dense.bias": torch.tensor([1.0]), pooler: torch.tensor([2.0])}
+    stored = wrap_tensors(Path("file"), tensors if head_first else dict(reversed(tensors.items())))
+    entries = normalize_names(stored, family, {"pooler.bias": (pooler,)})
+    assert to_lists(Weights(entries)) == {pooler: [1.0]}  # as transformers: the pooler is no part of its classifiers
+
+
 TIED = {
     "bert.embeddings.word_embeddings.weight": torch.tensor([[1.0], [2.0]]),
     "cls.predictions.decoder.weight": torch.tensor([[1.0], [2.0]]),

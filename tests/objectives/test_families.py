@@ -63,3 +63,19 @@ def test_loss_and_gradients_equal_those_of_transformers(model_type: str, lengths
     expected.backward()
     assert abs(float(loss.detach() - expected.detach())) < TOLERANCE
     assert_same_gradients(ours, peer, config, heads, TOLERANCE)
+
+
+@pytest.mark.parametrize("model_type", families_with("mlm"))
+def test_the_activation_of_the_head_is_that_of_transformers(model_type: str):
+    """RoBERTa and its kin, MPNet and ELECTRA have a head with gelu, whatever hidden_act is."""
+    config, family = small_config(model_type).resized(hidden_act="relu"), family_of(model_type)
+    peer = make_peer(config, "mlm")
+    ours = MlmModule(family.build(config, None), has_pair_head=False).eval()
+    load_peer(ours, peer, config, {"mlm_head": "mlm"})
+    batch = make_batch((9, 9), has_token_types=False)
+    assert batch.positions is not None
+    with torch.no_grad():
+        vectors = ours.encoder.transform_for_head(ours.encoder(batch)).gather(batch.positions)
+        logits = ours.mlm_head(vectors, ours.encoder.token_embeddings.weight)
+        expected = peer(batch.input_ids).logits.flatten(0, 1)[batch.positions]
+    assert float((logits - expected).abs().max()) < TOLERANCE

@@ -229,5 +229,5 @@ def test_tensor_names_cover_the_heads():
 
 
 def test_an_unknown_activation_is_refused_with_the_known_ones():
-    with pytest.raises(SettingsError, match="there is no activation 'swiglu'; choose one of: gelu, gelu_new"):
+    with pytest.raises(SettingsError, match="there is no activation 'swiglu'; choose one of: gelu, gelu_python"):
         MlmHead(BertConfig(vocab_size=5, hidden_size=4, num_attention_heads=1, hidden_act="swiglu"))

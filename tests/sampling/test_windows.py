@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertworks.errors import SettingsError
-from bertworks.sampling.windows import WindowRule, make_windows
+from bertworks.sampling.windows import WindowRule, make_text_windows, make_windows
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.token_arrays import TokenizedText
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -101,3 +101,13 @@ def test_every_token_is_in_a_window_that_fits_and_has_one_owner(sizes: list[int]
         for token, owner in enumerate(owners):
             span = windows.sequences[owner].spans[index]
             assert span.first <= token < span.first + span.count
+
+
+@pytest.mark.parametrize(("side", "expected"), [("right", range(100, 106)), ("left", range(104, 110))])
+def test_a_text_is_truncated_on_the_side_of_the_tokenizer(side: str, expected: range):
+    tokenizer = Tokenizer.from_backend(wordpiece_backend(TOKENS, cased=False), {"truncation_side": side})
+    windows = make_text_windows(tokenizer, numbered_tokens(10), WindowRule(8, 2, truncate=True))
+    assert [window.input_ids.tolist() for window in windows.sequences] == [[2, *expected, 3]]
+    assert windows.num_truncated == 4
+    whole = make_text_windows(tokenizer, numbered_tokens(10), WindowRule(8, 2))
+    assert len(whole.sequences) == 2

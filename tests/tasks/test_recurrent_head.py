@@ -63,6 +63,7 @@ def make_batch(lengths: Sequence[int], max_length: int = 0, has_positions: bool 
         token_type_ids=token_type_ids,
         lengths=torch.tensor(lengths),
         positions=torch.tensor(positions) if has_positions else None,
+        pair_starts=torch.full((len(lengths),), 3),
     )
 
 
@@ -225,7 +226,7 @@ def test_attention_between_passage_and_question_equals_bidaf():
     batch = make_batch([5, 7])
     packing = packing_of(batch)
     values = torch.randn(12, 4, generator=generator)
-    attended = body._attend(packing.pad(values), packing, batch.token_type_ids)
+    attended = body._attend(packing.pad(values), packing, batch.pair_starts)
     start = 0
     for sequence, length in enumerate((5, 7)):
         sequence_values = values[start : start + length]

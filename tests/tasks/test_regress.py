@@ -1,6 +1,8 @@
 """Regression: squared error, correlations, the mean over windows, and labels that are not numbers."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -242,3 +244,27 @@ def test_a_model_of_several_values_predicts_them_as_transformers(tmp_path: Path)
     )
     with pytest.raises(InputError, match="a model of 3 values predicts, but is not scored or trained here"):
         model.predictor.module.task.featurize(make_example("the cat", label="1"), TOKENIZER, WINDOW_RULE)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"id2label": {"0": "toxicity"}}, {"name": "toxicity"}),
+        ({"id2label": {"0": "LABEL_0"}}, {}),
+        ({"id2label": None, "num_labels": 1}, {}),
+    ],
+)
+def test_a_single_output_of_transformers_is_a_value_with_its_name(
+    tmp_path: Path, labels: dict[str, Any], expected: dict[str, str]
+):
+    theirs = transformers.BertForSequenceClassification(
+        transformers.BertConfig(**config_to_dict(CONFIG, []), num_labels=1)
+    ).eval()
+    theirs.save_pretrained(tmp_path)
+    TOKENIZER.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **labels}))
+    (prediction,) = bertworks.load(tmp_path).predict(["the cat purrs"])
+    with torch.inference_mode():
+        (logit,) = theirs(torch.tensor([TOKENIZER.encode("the cat purrs").input_ids])).logits[0].tolist()
+    assert prediction.to_dict() == {"id": "0", "value": pytest.approx(logit, abs=TOLERANCE), **expected}

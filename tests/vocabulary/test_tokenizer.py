@@ -287,8 +287,8 @@ def wordpiece_json(token_to_id: dict[str, int]) -> str:
 
 def test_a_tokenizer_json_without_a_special_token_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    path.write_text(wordpiece_json({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3}), encoding="utf-8")
-    with pytest.raises(InputError, match=r"tokenizer\.json: the vocabulary has no \[MASK\] or <mask> token"):
+    path.write_text(wordpiece_json({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[MASK]": 3}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"tokenizer\.json: the vocabulary has no \[SEP\] or <sep> or </s> token"):
         Tokenizer.load(path)
 
 
@@ -345,3 +345,31 @@ def test_a_folder_in_place_of_a_vocabulary_is_unreadable(tmp_path: Path) -> None
     (tmp_path / "vocab.txt").mkdir()
     with pytest.raises(InputError, match=r"vocab\.txt cannot be read: it is a folder; give a file"):
         read_vocabulary(tmp_path / "vocab.txt")
+
+
+def _change_rules(change: str) -> tokenizers.Tokenizer:
+    backend = wordpiece_backend([*TOKENS, "é", "##x"], cased=False)
+    backend.model.max_input_chars_per_word = 100
+    match change:
+        case "white space":
+            backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        case "normal form":
+            backend.normalizer = tokenizers.normalizers.Lowercase()
+        case "no cleaning":
+            backend.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=False)
+        case "longer words":
+            backend.model.max_input_chars_per_word = 200
+    return backend
+
+
+@pytest.mark.parametrize("change", ["", "white space", "normal form", "no cleaning", "longer words"])
+def test_transformers_has_our_tokens_of_a_saved_wordpiece_with_any_rules(change: str, tmp_path: Path) -> None:
+    """Its BertTokenizer is built from the vocabulary alone: it is named only if the rules are its own."""
+    tokenizer = Tokenizer.from_backend(_change_rules(change))
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    peer = AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("I like é.", "so\u0007so", "i" + "x" * 150, "s,s"):
+        assert peer(text)["input_ids"] == list(tokenizer.encode(text).input_ids), text
+    assert (type(peer).__name__ == "BertTokenizer") == (change == "")
+    assert peer("i", "s")["token_type_ids"] == list(tokenizer.encode("i", "s").token_type_ids)

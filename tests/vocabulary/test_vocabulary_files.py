@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import transformers
+from tokenizers import pre_tokenizers
 
 from bertworks.errors import InputError
+from bertworks.vocabulary.algorithms import KINDS, Inventory, wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 from bertworks.vocabulary.vocabulary_files import find_vocabulary
 
@@ -67,3 +69,49 @@ def test_a_tokenizer_json_is_preferred(tmp_path: Path):
     assert find_vocabulary(tmp_path) == tmp_path / "vocab.txt"
     Tokenizer.load(tmp_path).save(tmp_path)
     assert find_vocabulary(tmp_path) == tmp_path / "tokenizer.json"
+
+
+BERT_NAMES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), TOKENS, strict=False))
+
+
+@pytest.mark.parametrize("cased", [True, False])
+@pytest.mark.parametrize(
+    ("model_type", "settings"),
+    [
+        ("bert", {"tokenizer_class": "BertTokenizer", "do_lower_case": False}),
+        ("bert", {"tokenizer_class": "BertTokenizerFast", "do_lower_case": True}),
+        ("bert", {"tokenizer_class": "BertTokenizer"}),
+        ("bert", {"tokenizer_class": "BertTokenizer", "strip_accents": False}),
+        ("bert", {"tokenizer_class": "BertTokenizer", "tokenize_chinese_chars": False}),
+        ("bert", {"do_lower_case": False}),
+        ("bert", {"do_lower_case": True}),
+        ("bert", {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": True}),
+        ("distilbert", {"tokenizer_class": "DistilBertTokenizer", "do_lower_case": False}),
+        ("electra", {"tokenizer_class": "ElectraTokenizer", "do_lower_case": False}),
+    ],
+)
+def test_settings_of_a_class_count_before_tokenizer_json(
+    cased: bool, model_type: str, settings: dict[str, object], tmp_path: Path
+):
+    wordpiece_backend(TOKENS, cased).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**BERT_NAMES, **settings}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    for text in ("the Café", "café", "cat我我", "THE cat"):
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], text
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("settings", [{"add_prefix_space": True}, {"add_prefix_space": False}, {}])
+def test_the_prefix_space_of_robertas_class_counts_before_tokenizer_json(
+    stored: bool, settings: dict[str, bool], tmp_path: Path
+):
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inventory = Inventory(("<s>", "<pad>", "</s>", "<unk>", "<mask>", *alphabet))
+    backend = KINDS["byte-bpe"].build(inventory, cased=True)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=stored)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer", **settings}))
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    assert list(ours.encode("the cat").input_ids) == theirs("the cat")["input_ids"]

@@ -25,7 +25,13 @@ from bertworks.embeddings.vector_modules import (
     read_layer_norm,
 )
 from bertworks.errors import FolderError, SettingsError, show_value
-from bertworks.models.sentence_files import MODULES_FILE, PROMPTS_FILE, SETTINGS_FILE, read_max_length, read_modules
+from bertworks.models.sentence_files import (
+    MODULES_FILE,
+    PROMPTS_FILE,
+    read_encoder_settings,
+    read_max_length,
+    read_modules,
+)
 from bertworks.models.sentence_files import read_settings as _read_settings
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -102,6 +108,7 @@ class Pooling:
     normalize        scale the vector to length 1 after the modules
     truncate_dim     keep only this many components of the vector, after all else; the length is not 1 then
     max_length       the maximum sequence length of the model
+    is_unlimited     whether the model has none, so that no text is truncated
     prompt           is prepended to every text
     include_prompt   whether the tokens of the prompt are pooled, too
     prompt_length    the number of positions of a prompt that is not pooled
@@ -114,6 +121,7 @@ class Pooling:
     normalize: bool = False
     truncate_dim: int | None = None
     max_length: int | None = None
+    is_unlimited: bool = False
     lower_case: bool = False
     prompt: str = ""
     include_prompt: bool = True
@@ -224,15 +232,16 @@ _VECTOR_MODULES = {"Dense": read_dense, "LayerNorm": read_layer_norm}
 
 
 def read_pooling(folder: str | Path) -> Pooling:
-    """Return the pooling of a sentence-transformers folder; for any other folder the default, the mean."""
+    """Return the pooling of a sentence-transformers folder; for any other folder the default, the mean, with the
+    maximum length of its tokenizer."""
     folder = Path(folder)
     modules = read_modules(folder)
     if not modules or _read_settings(folder / PROMPTS_FILE).get("model_type") == "CrossEncoder":  # it has no vectors
-        return Pooling()
+        return Pooling(max_length=read_max_length(folder))
     pooling = Pooling(
         kinds=(),
         max_length=read_max_length(folder),
-        lower_case=bool(_read_settings(folder / SETTINGS_FILE).get("do_lower_case")),
+        lower_case=bool(read_encoder_settings(folder).get("do_lower_case")),
         prompt=_read_prompt(folder / PROMPTS_FILE),
         truncate_dim=_read_truncate_dim(folder / PROMPTS_FILE),
         is_explicit=True,
@@ -251,7 +260,7 @@ def _add_module(pooling: Pooling, folder: Path, module_type: str, path: Path) ->
     if module_type in _NEUTRAL_MODULES:
         return pooling
     if module_type == "StaticEmbedding":  # pools by itself: the mean of the vectors of the text
-        return replace(pooling, kinds=("mean",), with_specials=False)
+        return replace(pooling, kinds=("mean",), with_specials=False, is_unlimited=True)
     if module_type == "Pooling":
         settings = _read_settings(path / "config.json")
         include_prompt = bool(settings.get("include_prompt", True))

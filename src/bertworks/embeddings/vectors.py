@@ -20,8 +20,8 @@ import numpy.typing as npt
 from bertworks.embeddings.pooling import Pooling
 from bertworks.embeddings.strategies import STRATEGIES, Strategy
 from bertworks.engines.torch_engine import EncodedBatch, TorchEngine, to_numpy
-from bertworks.errors import InputError
-from bertworks.sampling.windows import WindowRule, Windows, make_windows
+from bertworks.errors import InputError, show_value
+from bertworks.sampling.windows import WindowRule, Windows, make_text_windows, make_windows
 from bertworks.text.document import Counts
 from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.token_arrays import TokenizedText
@@ -86,7 +86,8 @@ def resolve_window_rule(
     """
     model_rule = model_rule or WindowRule(max_position_embeddings, min(_OVERLAP, max_position_embeddings // 4))
     max_length = min(model_rule.max_length, pooling.max_length or max_position_embeddings, max_position_embeddings)
-    return WindowRule(max_length, min(model_rule.overlap, max_length // 4), truncate or model_rule.truncate)
+    is_truncated = (truncate or model_rule.truncate) and not pooling.is_unlimited
+    return WindowRule(max_length, min(model_rule.overlap, max_length // 4), is_truncated)
 
 
 def stored_window_rule(metadata: Mapping[str, Any]) -> WindowRule | None:
@@ -114,7 +115,7 @@ def extract_vectors(
 
 def embed(encoder: Encoder, tokenizer: Tokenizer, texts: Iterable[str], extraction: Extraction) -> Floats:
     """Return (N, D): one vector per text."""
-    if isinstance(texts, str):
+    if isinstance(texts, str | Mapping):
         raise InputError("a single text was given instead of several; put it into a list: [text]")
     vector_size = extraction.pooling.output_size(encoder.config.hidden_size)
     batches = [batch.vectors for batch in extract_vectors(TorchEngine(encoder, tokenizer), texts, extraction)]
@@ -149,10 +150,14 @@ class _WindowSequence:
 
 
 def _tokenize_texts(texts: Iterable[str], tokenizer: Tokenizer, extraction: Extraction) -> Iterator[_WindowedText]:
-    for text in texts:
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"text {index} is {show_value(text)}, but must be a string; leave it out, or convert it")
         # Offsets refer to the original text, so only the text of a text vector may be changed.
-        tokens = tokenizer.tokenize(extraction.pooling.prepare_text(text) if extraction.unit == "texts" else text)
-        windows = make_windows(tokenizer, [tokens], extraction.window_rule)
+        is_whole = extraction.unit == "texts"
+        tokens = tokenizer.tokenize(extraction.pooling.prepare_text(text) if is_whole else text)
+        rule = extraction.window_rule
+        windows = make_text_windows(tokenizer, tokens, rule) if is_whole else make_windows(tokenizer, [tokens], rule)
         counts = Counts()
         if not text.strip() or not len(tokens):
             counts[_EMPTY_TEXT_COUNTS[UNITS[extraction.unit][1]]] += 1

@@ -124,6 +124,11 @@ class EncoderConfig(Protocol):
         return self.layer_config.hidden_act
 
     @property
+    def mlm_hidden_act(self) -> str:
+        """The activation of the masked LM head."""
+        return self.hidden_act
+
+    @property
     def layer_norm_eps(self) -> float:
         return self.layer_config.layer_norm_eps
 
@@ -157,7 +162,7 @@ class EncoderConfig(Protocol):
         dropout_prob (everywhere) and the family's own fields. Without an intermediate_size, a new hidden_size sets it
         to 4 * hidden_size.
         """
-        minimums = {field.name: field.metadata.get("minimum", 1) for field in fields(self)}  # type: ignore[arg-type]
+        minimums = {field.name: _minimum(field) for field in fields(self)}  # type: ignore[arg-type]
         intermediate = self.attribute_map.get("intermediate_size", ("intermediate_size",))
         if "hidden_size" in changes and minimums.keys() >= set(intermediate):
             changes.setdefault("intermediate_size", 4 * changes["hidden_size"])
@@ -173,7 +178,8 @@ class EncoderConfig(Protocol):
 
     @classmethod
     def normalize(cls, config_dict: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a config.json with the keys of this class, where a family has been written with others."""
+        """Return a config.json with the keys of this class, where a family has been written with others, or with other
+        defaults."""
         return config_dict
 
     def check_supported(self, config_dict: Mapping[str, Any]) -> None:
@@ -245,19 +251,20 @@ def _read_value(field: Field[Any], hint: Any, config_dict: Mapping[str, Any]) ->
     if field.metadata.get("above_zero"):
         is_valid, expected = _is_above_zero(value), "a number above 0"
     else:
-        is_valid = _is_valid(value, kinds[0], field.metadata.get("minimum", 1))
-        expected = _EXPECTED.get(kinds[0], "a list")
+        is_valid = _is_valid(value, kinds[0], field)
+        expected = _PROBABILITY if _is_probability(field) else _EXPECTED.get(kinds[0], "a list")
     if not is_valid:
         raise SettingsError(
             f"{field.name} should be {expected}, but is {show_value(value)}; use the model's own config.json"
         )
-    check_size(field.name, value, field.metadata.get("minimum", 1))
+    check_size(field.name, value, _minimum(field))
     return value
 
 
+_PROBABILITY = "a number from 0 to below 1"
 _EXPECTED = {
     int: "a whole number above 0",
-    float: "a number from 0 to below 1",
+    float: "a number from 0 up",
     str: "a string",
     bool: "true or false",
 }
@@ -267,15 +274,25 @@ def _is_above_zero(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
-def _is_valid(value: object, kind: Any, minimum: int) -> bool:
+def _minimum(field: Field[Any]) -> int:
+    """Return the smallest value of a field: a size is 1 or more, a number with a fraction may be 0."""
+    minimum: int = field.metadata.get("minimum", 0 if isinstance(field.default, float) else 1)
+    return minimum
+
+
+def _is_probability(field: Field[Any]) -> bool:
+    return isinstance(field.default, float) and "drop" in field.name
+
+
+def _is_valid(value: object, kind: Any, field: Field[Any]) -> bool:
     if kind is bool or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if kind is str:
         return isinstance(value, str)
     if kind is int:
-        return isinstance(value, int) and value >= minimum
+        return isinstance(value, int) and value >= _minimum(field)
     if kind is float:
-        return isinstance(value, int | float) and 0 <= value < 1
+        return isinstance(value, int | float) and 0 <= value < (1 if _is_probability(field) else math.inf)
     return isinstance(value, tuple)
 
 

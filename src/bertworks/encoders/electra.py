@@ -67,6 +67,10 @@ class ElectraConfig(BertConfig):
     def token_embedding_size(self) -> int:
         return self.embedding_size
 
+    @property
+    def mlm_hidden_act(self) -> str:
+        return "gelu"  # in transformers, whatever hidden_act is
+
     def activation_bytes(self, max_length: int) -> ActivationBytes:
         """Estimate the memory of replaced token detection: every token is a target, and the generator has layers."""
         own = transformer_activation_bytes(self.layer_config, max_length, 1.0)

@@ -21,12 +21,17 @@ from bertworks.encoders.linear import apply_linear, can_fuse, fused_linear, use_
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
+    "gelu_python": F.gelu,
     "gelu_new": lambda values: F.gelu(values, approximate="tanh"),
     "gelu_pytorch_tanh": lambda values: F.gelu(values, approximate="tanh"),
     "gelu_fast": lambda values: F.gelu(values, approximate="tanh"),
     "quick_gelu": lambda values: values * torch.sigmoid(1.702 * values),
     "relu": F.relu,
     "silu": F.silu,
+    "swish": F.silu,
+    "mish": F.mish,
+    "sigmoid": torch.sigmoid,
+    "linear": lambda values: values,
     "tanh": torch.tanh,
 }
 

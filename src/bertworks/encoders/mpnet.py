@@ -82,6 +82,10 @@ class MpnetConfig(EncoderConfig):
         return self.max_position_embeddings - self.first_position
 
     @property
+    def mlm_hidden_act(self) -> str:
+        return "gelu"  # in transformers, whatever hidden_act is
+
+    @property
     def layer_config(self) -> LayerConfig:
         return LayerConfig(
             hidden_size=self.hidden_size,

@@ -44,6 +44,10 @@ class RobertaConfig(BertConfig):
     def max_length(self) -> int:
         return self.max_position_embeddings - self.first_position
 
+    @property
+    def mlm_hidden_act(self) -> str:
+        return "gelu"  # in transformers, whatever hidden_act is
+
     def resized(self, **changes: Any) -> Self:
         if "max_length" in changes:
             changes["max_position_embeddings"] = changes.pop("max_length") + self.first_position

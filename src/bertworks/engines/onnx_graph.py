@@ -337,7 +337,7 @@ def _span_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
 
 
 def _mlm_logits(writer: _GraphWriter, tensors: Mapping[str, Floats]) -> Shapes:
-    op, activation, values = writer.nodes.op, writer.encoder.config.layer_config.hidden_act, writer.head_input()
+    op, activation, values = writer.nodes.op, writer.encoder.config.mlm_hidden_act, writer.head_input()
     if "dense.weight" in tensors:
         values = activate(writer.nodes, writer.dense(values, "dense", tensors), activation)
         values = writer.layer_norm(values, "mlm_norm", tensors["norm.weight"], tensors["norm.bias"])

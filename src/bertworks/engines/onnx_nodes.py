@@ -66,16 +66,17 @@ def float_linear(nodes: GraphNodes, values: str, name: str, matrix: Floats, bias
 def activate(nodes: GraphNodes, values: str, activation: str) -> str:
     """Add one of `encoders.layers.ACTIVATIONS`."""
     match activation:
-        case "gelu":
+        case "gelu" | "gelu_python":
             return nodes.op("Gelu", (values,))
         case "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast":
             return nodes.op("Gelu", (values,), attributes={"approximate": "tanh"})
         case "quick_gelu":
             scaled = nodes.op("Mul", (values, nodes.weight("quick_gelu_scale", np.float32(1.702))))
             return nodes.op("Mul", (values, nodes.op("Sigmoid", (scaled,))))
-        case "silu":
+        case "silu" | "swish":
             return nodes.op("Mul", (values, nodes.op("Sigmoid", (values,))))
-    return nodes.op({"relu": "Relu", "tanh": "Tanh"}[activation], (values,))
+    operators = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "mish": "Mish", "linear": "Identity"}
+    return nodes.op(operators[activation], (values,))
 
 
 def build_model(onnx: Any, nodes: GraphNodes, inputs: Sequence[str], outputs: Shapes) -> Any:

@@ -110,7 +110,7 @@ class MaskFiller:
 
     def _encode(self, text: str) -> Encoding:
         encoding = self.tokenizer.encode(text, parse_masks=True)
-        mask, max_length = self.tokenizer.specials.mask, self.encoder.config.max_length
+        mask, max_length = self.tokenizer.mask_id, self.encoder.config.max_length
         if mask not in encoding.input_ids:
             raise InputError(
                 f"the text has no mask token; write {self.tokenizer.tokens[mask]} where a token is missing"

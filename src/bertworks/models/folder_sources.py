@@ -18,7 +18,7 @@ from bertworks.encoders.static import TABLE
 from bertworks.errors import FolderError
 from bertworks.models.lora import ADAPTER_CONFIG, read_adapter
 from bertworks.models.metadata import read_config
-from bertworks.models.sentence_files import read_modules
+from bertworks.models.sentence_files import encoder_folder, read_modules
 from bertworks.models.tf1 import import_release
 from bertworks.models.weight_files import find_weights
 from bertworks.models.weights import (
@@ -54,13 +54,16 @@ class FolderSource:
 
 
 def open_source(path: Path) -> FolderSource:
-    """Open the files of a model folder in whichever format it has."""
+    """Open the files of a model folder in whichever format it has; those of an encoder may be in a folder of it."""
     file = find_weights(path)
     if file is None and (path / ADAPTER_CONFIG).is_file():
         return _open_adapter(path)
     static_path = find_static_module(path)
     if static_path is not None:
         return _open_static(static_path)
+    if file is None:
+        path = encoder_folder(path)
+        file = find_weights(path)
     if file is not None:
         config, entries = read_config(_config_file(path)), open_weights(file)
         config = _with_model_type(config, entries, path)

@@ -9,29 +9,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from bertworks.errors import InputError, SettingsError
+from bertworks.models.sentence_files import MODULES_FILE, PROMPTS_FILE, SETTINGS_FILES
 from bertworks.packages import check_installed, packaged_model
+from bertworks.vocabulary.vocabulary_files import COMPANION_FILES, VOCABULARY_FILES
 
-# In these patterns * and ? match slashes, too, so none may start with one: onnx/model.safetensors must not match.
-CONFIG_AND_TOKENIZER_FILES = [
+_ENCODER_FILES = [
     "config.json",
+    *VOCABULARY_FILES,
+    *COMPANION_FILES,
+    *SETTINGS_FILES,
+]
+# In these patterns * and ? match slashes, too, so none may start with one: onnx/model.safetensors must not match.
+_MODULE_FOLDER = "[0-9]*_*/"
+_MODEL_CARD = "README.md"  # that of a Matryoshka model names the sizes of its vectors
+CONFIG_AND_TOKENIZER_FILES = [
+    *_ENCODER_FILES,
     "bertworks.json",
     "bert_config.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "[0-9]_*/config.json",
-    "[0-9]_*/model.safetensors",
-    "[0-9]_*/pytorch_model.bin",
-    "[0-9]_*/tokenizer.json",
+    MODULES_FILE,
+    PROMPTS_FILE,
+    _MODEL_CARD,
+    *(_MODULE_FOLDER + name for name in (*_ENCODER_FILES, "model.safetensors", "pytorch_model.bin")),
 ]
 # Most models are on the hub in several formats; only the first of these that a model has is downloaded.
 WEIGHTS = (
@@ -71,6 +69,6 @@ def fetch(name: str, revision: str | None = None) -> Path:
         if any(path.is_file() for pattern in weights for path in folder.glob(pattern)):
             return folder
         revision = folder.name  # the commit, so that the next attempt needs no request
-    if not folder.is_dir():
+    if not folder.is_dir() or all(path.name == _MODEL_CARD for path in folder.iterdir()):
         raise InputError(f"'{name}' on {endpoint()} has none of the files of a model; check the name")
     return folder

@@ -53,7 +53,10 @@ METADATA_TYPES: Mapping[str, Any] = {
 
 def read_config(path: Path) -> dict[str, Any]:
     """Return the content of a config.json."""
-    config = _check_object(read_json(path, "a model folder"), path, CONFIG_TYPES)
+    content = read_json(path, "a model folder")
+    if isinstance(content, dict) and isinstance(content.get("id2label"), dict):
+        content["id2label"] = {key: _label_text(key, label) for key, label in content["id2label"].items()}
+    config = _check_object(content, path, CONFIG_TYPES)
     if any(not key.isdecimal() for key in config.get("id2label") or {}):
         raise FolderError(f"{path}, id2label: expected a label for each number; use the model's own config.json")
     if not 0 <= (config.get("num_labels") or 0) <= MAX_LABELS:
@@ -80,6 +83,13 @@ def check_metadata(content: Any, path: Path) -> dict[str, Any]:
     if metadata.get("metrics") == []:
         raise FolderError(f"{path}: metrics is empty; name at least one")
     return metadata
+
+
+def _label_text(key: str, label: Any) -> Any:
+    """Return a label as text: transformers takes numbers, true, false and null as they are."""
+    if label is None:
+        return f"LABEL_{key}"  # the name that transformers gives a class without one
+    return str(label) if isinstance(label, int | float) else label
 
 
 def _check_object(content: Any, path: Path, types: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,16 @@ from bertworks.reading import check_path, unreadable_reason
 
 MODULES_FILE = "modules.json"
 SETTINGS_FILE = "sentence_bert_config.json"
+# Older versions named it by the family of the encoder: the first that there is counts.
+SETTINGS_FILES = (
+    SETTINGS_FILE,
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
 PROMPTS_FILE = "config_sentence_transformers.json"
 _MODULE_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 # transformers writes 10**30 for a tokenizer without a limit.
@@ -48,21 +58,35 @@ def read_sentence_files(folder: Path) -> dict[str, bytes]:
     if not modules:
         return {}
     paths = [str(module["path"]) for module in modules[1:] if module["path"]]
-    names = [SETTINGS_FILE, PROMPTS_FILE, *(f"{path}/{file}" for path in paths for file in _MODULE_FILES)]
+    names = [PROMPTS_FILE, *(f"{path}/{file}" for path in paths for file in _MODULE_FILES)]
     files = {name: _read_bytes(folder / name) for name in names if (folder / name).is_file()}
     modules[0] = {**modules[0], "path": ""}
     files[MODULES_FILE] = (json.dumps(modules, indent=2) + "\n").encode()
-    max_length = read_max_length(folder)
+    settings, max_length = read_encoder_settings(folder), read_max_length(folder)
     if max_length is not None:  # it may be in tokenizer_config.json, which is written anew
-        settings = {**read_settings(folder / SETTINGS_FILE), "max_seq_length": max_length}
+        settings["max_seq_length"] = max_length
+    if settings:
         files[SETTINGS_FILE] = (json.dumps(settings, indent=2) + "\n").encode()
     return files
 
 
+def encoder_folder(folder: Path) -> Path:
+    """Return where the files of the encoder are: the folder itself, or a folder in it that modules.json names."""
+    modules = read_modules(folder)
+    return folder / str(modules[0]["path"]) if modules else folder
+
+
+def read_encoder_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the module of the encoder, such as max_seq_length; an empty dict without any."""
+    names = SETTINGS_FILES if read_modules(folder) else ()  # of a folder of sentence-transformers alone
+    path = encoder_folder(folder)
+    return next((settings for name in names if (settings := read_settings(path / name))), {})
+
+
 def read_max_length(folder: Path) -> int | None:
-    """Return the maximum sequence length of a sentence-transformers model, None if it has none of its own."""
-    max_length = read_settings(folder / SETTINGS_FILE).get("max_seq_length")
-    max_length = max_length or read_settings(folder / "tokenizer_config.json").get("model_max_length")
+    """Return the maximum sequence length that the files state, None if they state none."""
+    max_length = read_encoder_settings(folder).get("max_seq_length")
+    max_length = max_length or read_settings(encoder_folder(folder) / "tokenizer_config.json").get("model_max_length")
     return max_length if isinstance(max_length, int) and 0 < max_length < _NO_LIMIT else None
 
 

@@ -84,7 +84,8 @@ def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: 
     """Return the tensors under the names that transformers writes today.
 
     Old files name the weight and bias of a norm gamma and beta; the names of a bare encoder have no prefix, those of a
-    DataParallel module begin with "module."; buffers and copies of tied tensors are dropped.
+    DataParallel module begin with "module."; buffers and copies of tied tensors are dropped. Where a head has the layer
+    that we read as the encoder's pooler, as RoBERTa's classifiers do, a pooler beside it is unused and dropped, too.
     """
     if entries and all(name.startswith(_PARALLEL_PREFIX) for name in entries):
         entries = {name.removeprefix(_PARALLEL_PREFIX): entry for name, entry in entries.items()}
@@ -93,13 +94,19 @@ def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: 
     bare_names = {name.removeprefix(family.prefix) for name in prefixed_names}
     roots = tuple(name.split(".")[0] + "." for name in bare_names)
     entries_by_key: dict[str, StoredTensor] = {}
+    keys_of_heads: set[str] = set()
     for name, entry in entries.items():
         if name.endswith(_BUFFER_SUFFIXES):
             continue
         key = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         key = family.prefix + key if key.startswith(roots) or key in bare_names else key
-        key = next((new + key.removeprefix(old) for old, new in overrides.items() if key.startswith(old)), key)
-        if key in entries_by_key:
+        of_head = next((old for old in overrides if key.startswith(old)), None)
+        if of_head is not None:
+            key = overrides[of_head] + key.removeprefix(of_head)
+            keys_of_heads.add(key)
+        elif key in keys_of_heads:
+            continue
+        if key in entries_by_key and of_head is None:
             raise FolderError(f"{entry.file} holds '{key}' twice, the second time as '{name}'; {RETRY_HINT}")
         entries_by_key[key] = entry
     return _drop_copies(entries_by_key, family)

@@ -35,7 +35,7 @@ class MlmHead(nn.Module):
         self.has_transform = config.has_mlm_transform
         if self.has_transform:
             self.dense = nn.Linear(config.hidden_size, config.token_embedding_size)
-            self.activation = ACTIVATIONS[config.hidden_act]
+            self.activation = ACTIVATIONS[config.mlm_hidden_act]
             self.norm = nn.LayerNorm(config.token_embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         output = nn.Parameter(torch.empty(config.vocab_size, config.token_embedding_size)) if untied else None

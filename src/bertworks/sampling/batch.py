@@ -26,6 +26,7 @@ class Batch:
     positions         (P,) the positions to predict, as flat indices: sequence * T + position
     targets           (P,) the true token ids at these positions
     labels            by name: {"nsp": (B,)} and so on
+    pair_starts       (B,) the position of the first token of the second text, where sequences are pairs
     groups            (B,) the example of each sequence, where several windows or choices belong to one example
     unknown           the spelling of out-of-vocabulary words by flat index, for character-level encoders
     auxiliary_batch   the same sequences with targets of a language model, for the auxiliary loss of a task
@@ -44,6 +45,7 @@ class Batch:
     positions: torch.Tensor | None = None
     targets: torch.Tensor | None = None
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
+    pair_starts: torch.Tensor | None = None
     groups: torch.Tensor | None = None
     unknown: Mapping[int, str] = field(default_factory=dict)
     auxiliary_batch: Batch | None = None

@@ -70,7 +70,7 @@ class Masker:
 
     def __init__(self, tokenizer: Tokenizer, settings: MaskSettings = MaskSettings()) -> None:
         self.settings = settings
-        self._mask_id = tokenizer.specials.mask
+        self._mask_id = tokenizer.mask_id
         # A random token is never special or unused: those do not occur in text.
         self._ordinary_ids = np.array(
             [

@@ -109,6 +109,18 @@ def make_windows(tokenizer: Tokenizer, texts: Sequence[TokenizedText], window_ru
     )
 
 
+def make_text_windows(tokenizer: Tokenizer, text: TokenizedText, window_rule: WindowRule) -> Windows:
+    """Return the windows of a text that becomes one vector: truncated on the side that the tokenizer states.
+
+    The spans of its windows count from the first token that is left.
+    """
+    num_excess = len(text) + tokenizer.num_special_tokens(1) - window_rule.max_length
+    is_cut = window_rule.truncate and tokenizer.truncation_side == "left" and num_excess > 0
+    num_dropped = num_excess if is_cut else 0
+    windows = make_windows(tokenizer, [text.between(num_dropped, len(text))], window_rule)
+    return replace(windows, num_truncated=windows.num_truncated + num_dropped)
+
+
 def make_pair_windows(tokenizer: Tokenizer, texts: Sequence[TokenizedText], window_rule: WindowRule) -> Windows:
     """Return the windows of one text, or of a pair in the orders of the rule.
 

@@ -18,7 +18,7 @@ from bertworks.embeddings.pooling import Pooling
 from bertworks.errors import InputError
 from bertworks.inference.generation_config import GenerationConfig
 from bertworks.inference.predictor import Predictor
-from bertworks.sampling.windows import make_windows
+from bertworks.sampling.windows import make_text_windows
 from bertworks.serving.batch_scheduler import Queue
 from bertworks.serving.models import ServedModel
 from bertworks.serving.queues import PoolingInput, pooling_inputs
@@ -124,7 +124,7 @@ def embed_work(
     tokenizer = served_model.model.tokenizer
     window_rule = served_model.embed_window_rule(pooling, truncate)
     windows = [
-        make_windows(tokenizer, [_tokenize(tokenizer, pooling, text, index)], window_rule)
+        make_text_windows(tokenizer, _tokenize(tokenizer, pooling, text, index), window_rule)
         for index, text in enumerate(texts)
     ]
     inputs_by_text = [pooling_inputs(text_windows, pooling) for text_windows in windows]

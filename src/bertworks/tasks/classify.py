@@ -350,7 +350,10 @@ def label_config(labels: Sequence[str]) -> dict[str, Any]:
 
 def labels_in(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the labels of a config.json, in the order of their ids."""
-    id2label = config.get("id2label") or {str(index): f"LABEL_{index}" for index in range(config.get("num_labels", 2))}
+    num_labels = config.get("num_labels")
+    id2label = config.get("id2label") or {
+        str(index): f"LABEL_{index}" for index in range(2 if num_labels is None else num_labels)
+    }
     return tuple(id2label[key] for key in sorted(id2label, key=int))
 
 
@@ -362,8 +365,7 @@ def unique_labels(labels: Sequence[str]) -> tuple[str, ...]:
 
 def is_regression(config: Mapping[str, Any]) -> bool:
     """Whether a sequence classification config of transformers is a regression: it says so, or has a single label."""
-    id2label = config.get("id2label")
-    return config.get("problem_type") == "regression" or (id2label is not None and len(id2label) == 1)
+    return config.get("problem_type") == "regression" or len(labels_in(config)) == 1
 
 
 def _sort_key(label: str) -> tuple[int, float, str]:

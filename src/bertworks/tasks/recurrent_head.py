@@ -203,21 +203,21 @@ class BiLstmPointer(nn.Module):
     def forward(
         self, features: torch.Tensor, packing: SequencePacking, batch: Batch, head_dropout: HeadDropout
     ) -> torch.Tensor:
+        assert batch.pair_starts is not None
         values = packing.pad(head_dropout.apply(0, self.first(features, packing)))  # (B, M, 2W)
-        attended = packing.unpad(self._attend(values, packing, batch.token_type_ids))  # (N, 8W)
+        attended = packing.unpad(self._attend(values, packing, batch.pair_starts))  # (N, 8W)
         modelled = self.second(head_dropout.apply(1, attended), packing)
         scores = self.score(head_dropout.apply(2, torch.cat([attended, modelled], 1)))  # (N, 2)
         padded = scores.new_full((batch.input_ids.numel(), 2), -math.inf)
         return padded.index_copy(0, packing.positions, scores).view(*batch.input_ids.shape, 2)
 
-    def _attend(self, values: torch.Tensor, packing: SequencePacking, token_type_ids: torch.Tensor) -> torch.Tensor:
+    def _attend(self, values: torch.Tensor, packing: SequencePacking, passage_starts: torch.Tensor) -> torch.Tensor:
         """Return (B, M, 8W): each position, its question vector, and its products with that and the passage vector."""
         max_length = values.shape[1]
-        is_real = torch.arange(max_length, device=values.device) < packing.lengths[:, None]  # (B, M)
-        in_passage = is_real & (token_type_ids[:, :max_length] != 0)
-        num_question_tokens = (is_real & ~in_passage).sum(1)  # (B,) the question comes first
-        question = values[:, : int(num_question_tokens.max())]  # (B, Q, 2W)
-        in_question = torch.arange(question.shape[1], device=values.device) < num_question_tokens[:, None]
+        positions = torch.arange(max_length, device=values.device)
+        in_passage = (positions >= passage_starts[:, None]) & (positions < packing.lengths[:, None])  # (B, M)
+        question = values[:, : int(passage_starts.max())]  # (B, Q, 2W)
+        in_question = positions[: question.shape[1]] < passage_starts[:, None]
         position_weight, question_weight, product_weight = self.similarity_weights
         similarity = (values * product_weight) @ question.transpose(1, 2)  # (B, M, Q)
         similarity = similarity + (values @ position_weight)[:, :, None] + (question @ question_weight)[:, None]

@@ -54,17 +54,19 @@ if TYPE_CHECKING:
     from bertworks.sampling.batch import Batch
 
 _SINGLE = ("value",)
+_NAMELESS = (*_SINGLE, "LABEL_0")
 
 
 @dataclass(frozen=True, slots=True)
 class ValuePrediction:
-    """The predicted value."""
+    """The predicted value, with its name if the model has one for it."""
 
     id: str
     value: float
+    name: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"id": self.id, "value": self.value}
+        return {"id": self.id, "value": self.value, **({"name": self.name} if self.name else {})}
 
     def __repr__(self) -> str:
         return f"ValuePrediction({self.value:.4g})"
@@ -188,8 +190,13 @@ class Regress:
         mean_output = np.stack(outputs).astype(np.float64).mean(0)  # over all windows
         values: list[float] = (mean_output * self.std + self.mean).tolist()
         if len(values) == 1:
-            return ValuePrediction(example.id, values[0])
+            return ValuePrediction(example.id, values[0], self._name)
         return ValuesPrediction(example.id, dict(zip(self.value_names, values, strict=True)))
+
+    @property
+    def _name(self) -> str:
+        """The name of a single value; empty if it has only that of every regression."""
+        return "" if self.value_names[0] in _NAMELESS else self.value_names[0]
 
     def score(self, pairs: Iterable[tuple[TextExample, ValuePrediction]]) -> TaskScores:
         tally = CorrelationTally()

@@ -28,16 +28,18 @@ from bertworks.vocabulary.algorithms import (
 )
 from bertworks.vocabulary.backend import BackendModel, JiebaModel
 from bertworks.vocabulary.characters import SURROGATE
-from bertworks.vocabulary.files import prefix_errors, read_config, token_ids
+from bertworks.vocabulary.files import prefix_errors, token_ids
+from bertworks.vocabulary.named_tokens import read_tokenizer_settings
 from bertworks.vocabulary.panics import explain_panics
 from bertworks.vocabulary.special_ids import SpecialTokenIds as SpecialTokenIds
-from bertworks.vocabulary.special_ids import control_ids_of, find_specials
+from bertworks.vocabulary.special_ids import control_ids, find_specials
 from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate
 from bertworks.vocabulary.token_arrays import FlatTokens, WordBoundaries
 from bertworks.vocabulary.token_arrays import TokenizedText as TokenizedText
 from bertworks.vocabulary.token_batch import TokenBatch, pad_encodings
 from bertworks.vocabulary.vocabulary_files import (
     COMPANION_FILES,
+    PEER_MAX_WORD_LENGTH,
     VOCABULARY_FILES,
     find_vocabulary,
     read_vocabulary_backend,
@@ -100,6 +102,7 @@ class Tokenizer:
         self.marks_spaces = '"Metaspace"' in json.dumps(state["pre_tokenizer"])  # the vocabularies of SentencePiece
         self.specials = specials
         self.backend = backend
+        self.truncation_side = "right"  # where tokens are dropped of a text that becomes one vector
         self.tokens: tuple[str, ...] = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
         self.cased = is_cased(backend)
         # In RoBERTa's vocabulary a word begins with its space, and <mask> includes the space before it (lstrip).
@@ -127,8 +130,11 @@ class Tokenizer:
     ) -> Tokenizer:
         """Wrap a `tokenizers.Tokenizer`; `names` gives unusual special tokens, as {"cls_token": ...}; see `load`."""
         specials = find_specials(backend, names or {}, require_specials)
-        control_ids = control_ids_of(backend, specials, names or {}) if split_special_tokens else ()
-        return cls(backend, specials, control_ids)
+        hidden_ids = control_ids(backend, specials, names or {}) if split_special_tokens else ()
+        tokenizer = cls(backend, specials, hidden_ids)
+        if (names or {}).get("truncation_side") == "left":
+            tokenizer.truncation_side = "left"
+        return tokenizer
 
     @classmethod
     def load(cls, path: str | Path, *, split_special_tokens: bool = True, require_specials: bool = True) -> Tokenizer:
@@ -153,22 +159,22 @@ class Tokenizer:
                 f"{path} does not exist; give a vocab.txt, a tokenizer.json or a folder that contains one of them"
             )
         check_model_files(path.parent, (path.name, *COMPANION_FILES))
-        config = read_config(path.parent / "tokenizer_config.json")
-        backend = read_vocabulary_backend(path, config)
+        settings = read_tokenizer_settings(path.parent)
+        backend = read_vocabulary_backend(path, settings)
         with prefix_errors(path), explain_panics():
             return cls.from_backend(
-                backend, config, split_special_tokens=split_special_tokens, require_specials=require_specials
+                backend, settings, split_special_tokens=split_special_tokens, require_specials=require_specials
             )
 
-    def save(self, folder: str | Path, padding_side: str = "right", has_token_types: bool | None = None) -> None:
+    def save(self, folder: str | Path, padding_side: str = "right", has_token_types: bool = True) -> None:
         """Write tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt, for Hugging Face's libraries.
 
-        `padding_side` and `has_token_types` (None: by the template) are settings for those libraries.
+        `padding_side` and `has_token_types`, where the template has any, are settings for those libraries.
         """
         folder = Path(folder)
         write_text(folder / "tokenizer.json", self.backend.to_str(pretty=True))
         template = self.specials.template
-        is_bert = self.kind == "wordpiece" and template == BERT
+        is_bert = template == BERT and _has_bert_rules(self._state, PEER_MAX_WORD_LENGTH)
         if self.kind == "wordpiece":
             write_text(folder / "vocab.txt", "\n".join(self.tokens) + "\n")
         names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
@@ -176,6 +182,8 @@ class Tokenizer:
             "tokenizer_class": "BertTokenizer" if is_bert else "PreTrainedTokenizerFast",
             **{name: self.tokens[token_id] for name, token_id in zip(names, self.specials.ids, strict=True)},
         }
+        if self.specials.mask == self.specials.unknown:  # it has none
+            del config["mask_token"]
         if self.kind == "wordpiece":
             normalizer = self._state["normalizer"] or {}
             config |= {
@@ -183,11 +191,12 @@ class Tokenizer:
                 "strip_accents": normalizer.get("strip_accents"),
                 "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
             }
-        if padding_side != "right":  # the default of transformers
+        if self.truncation_side != "right":  # the default of transformers
+            config["truncation_side"] = self.truncation_side
+        if padding_side != "right":
             config["padding_side"] = padding_side
-        if has_token_types is None:
-            has_token_types = is_bert or template.num_after > 0
-        if has_token_types != is_bert:  # the default of transformers: only BertTokenizer returns token types
+        has_token_types = has_token_types and any(template.token_type_ids)
+        if not (is_bert and has_token_types):  # the defaults of other classes changed with transformers 5
             config["model_input_names"] = ["input_ids", *["token_type_ids"] * has_token_types, "attention_mask"]
         write_json(folder / "tokenizer_config.json", config)
 
@@ -208,6 +217,13 @@ class Tokenizer:
         state = [self._state["normalizer"], self._state["pre_tokenizer"], self._state["model"], self.specials.ids]
         state += [self._added_tokens] if self._added_tokens else []  # the hashes of older vocabularies remain
         return hashlib.sha256(json.dumps(state, ensure_ascii=False, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def mask_id(self) -> int:
+        """The id of the mask token; InputError if the vocabulary has none, where the unknown token stands for it."""
+        if self.specials.mask == self.specials.unknown:
+            raise InputError("the vocabulary has no [MASK] or <mask> token, which masking needs; add it")
+        return self.specials.mask
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token, special tokens included, or None."""
@@ -329,16 +345,21 @@ class Tokenizer:
         return word if normalizer is None else str(normalizer.normalize_str(word)).strip()
 
 
+def _has_bert_rules(state: dict[str, Any], max_word_length: int | None = None) -> bool:
+    """Whether a tokenizer.json has BERT's rules, with any limit of a word or the one that is given."""
+    normalizer, pre_tokenizer = state["normalizer"] or {}, state["pre_tokenizer"] or {}
+    is_bert = normalizer.get("type") == "BertNormalizer" and normalizer["clean_text"]
+    is_wordpiece = state["model"]["type"] == "WordPiece" and pre_tokenizer.get("type") == "BertPreTokenizer"
+    return is_bert and is_wordpiece and max_word_length in (None, state["model"]["max_input_chars_per_word"])
+
+
 def _select_model(state: dict[str, Any], tokens: Sequence[str], backend: tokenizers.Tokenizer) -> TokenizerModel:
     """Choose our exact WordPiece where the rules are BERT's, and a model of `tokenizers` otherwise."""
-    normalizer = state["normalizer"] or {}
-    pre_tokenizer = state["pre_tokenizer"] or {}
-    is_bert = normalizer.get("type") == "BertNormalizer" and normalizer["clean_text"]
     if state["model"]["type"] == "WordLevel" and has_multi_ideograph_words(state):
         return JiebaModel(backend)
-    if not (state["model"]["type"] == "WordPiece" and is_bert and pre_tokenizer.get("type") == "BertPreTokenizer"):
+    if not _has_bert_rules(state):
         return BackendModel(backend)
-    model = state["model"]
+    model, normalizer = state["model"], state["normalizer"]
     lower_case = normalizer["lowercase"]
     strip_accents = normalizer["strip_accents"]
     rules = WordPieceRules(

@@ -1,29 +1,37 @@
 """The formats of a vocabulary: the file of one in, a ready backend out, whichever library wrote it.
 
 A folder of a model has a tokenizer.json, or what came before it: vocab.txt (BERT), vocab.json with merges.txt (RoBERTa,
-GPT), or a SentencePiece file (ALBERT, XLNet, XLM-R, CamemBERT, DeBERTa). Tokens that transformers added to one of these
-are in added_tokens.json or tokenizer_config.json.
+GPT), or a SentencePiece file (ALBERT, XLNet, XLM-R, CamemBERT, DeBERTa). `named_tokens` reads the files beside it that
+name special and added tokens.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, normalizers
+from tokenizers import normalizers, pre_tokenizers, processors
 
-from bertworks.errors import InputError
 from bertworks.vocabulary import merges_files, sentencepiece_files
 from bertworks.vocabulary.algorithms import ignore_special_tokens_in_text, wordpiece_backend
 from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary
+from bertworks.vocabulary.named_tokens import (
+    BERT_NAMES,
+    WORDPIECE_CLASSES,
+    add_named_tokens,
+    token_name,
+    tokenizer_class,
+)
 from bertworks.vocabulary.panics import explain_panics
+from bertworks.vocabulary.special_tokens import ROBERTA, template_for
 
 # In order of preference.
 VOCABULARY_FILES = ("tokenizer.json", "vocab.txt", merges_files.VOCAB_FILE, *sentencepiece_files.FILES)
 # Files beside a vocabulary that its tokens depend on, too.
-COMPANION_FILES = ("tokenizer_config.json", "added_tokens.json", merges_files.MERGES_FILE)
+COMPANION_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", merges_files.MERGES_FILE)
 # transformers' tokenizer classes of SentencePiece files -> the model_type that they belong to.
 _TOKENIZER_CLASSES = {
     "AlbertTokenizer": "albert",
@@ -32,7 +40,8 @@ _TOKENIZER_CLASSES = {
     "CamembertTokenizer": "camembert",
     "DebertaV2Tokenizer": "deberta-v2",
 }
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+# In transformers, a longer word of a vocab.txt is unknown; in Google's code one of more than 200 characters.
+PEER_MAX_WORD_LENGTH = 100
 
 
 def find_vocabulary(folder: Path) -> Path | None:
@@ -41,19 +50,47 @@ def find_vocabulary(folder: Path) -> Path | None:
 
 
 def read_vocabulary_backend(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Return the backend of a vocabulary file; `settings` are those of the tokenizer_config.json beside it."""
+    """Return the backend of a vocabulary file; `settings` are those of `read_tokenizer_settings`."""
     if path.name == merges_files.VOCAB_FILE:
         backend = merges_files.read_merges(path, settings)
     elif path.suffix == ".json":
-        return read_backend(path)
+        backend = read_backend(path)
+        _apply_class_settings(backend, path.parent, settings)
     elif path.name in sentencepiece_files.FILES:
         with explain_panics():
             backend = sentencepiece_files.read_sentencepiece(path, settings, _model_type(path.parent, settings))
     else:
         backend = _read_wordpiece(path, settings)
     with prefix_errors(path):
-        _add_tokens(backend, _stored_tokens(path.parent, settings))
+        add_named_tokens(backend, path.parent, settings)
+        if path.suffix == ".txt":
+            backend.post_processor = _wordpiece_layout(backend, settings)
     return ignore_special_tokens_in_text(backend)
+
+
+def _apply_class_settings(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Apply the settings that transformers' classes take from tokenizer_config.json, whatever tokenizer.json states.
+
+    A class that is stated has defaults for them, too. Normalizers and pre-tokenizers of other types stay as they are.
+    """
+    name, is_stated = tokenizer_class(folder, settings), "tokenizer_class" in settings
+    normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+    if name in WORDPIECE_CLASSES and isinstance(normalizer, normalizers.BertNormalizer):
+        lower_case, split_ideographs = (
+            (True, True) if is_stated else (normalizer.lowercase, normalizer.handle_chinese_chars)
+        )
+        strip_accents = settings.get("strip_accents", None if is_stated else normalizer.strip_accents)
+        backend.normalizer = normalizers.BertNormalizer(
+            clean_text=normalizer.clean_text,
+            handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", split_ideographs)),
+            strip_accents=strip_accents if isinstance(strip_accents, bool) else None,
+            lowercase=bool(settings.get("do_lower_case", lower_case)),
+        )
+    if name == "RobertaTokenizer" and isinstance(pre_tokenizer, pre_tokenizers.ByteLevel):
+        default = False if is_stated else pre_tokenizer.add_prefix_space
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(
+            add_prefix_space=bool(settings.get("add_prefix_space", default)), use_regex=pre_tokenizer.use_regex
+        )
 
 
 def _read_wordpiece(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -61,6 +98,9 @@ def _read_wordpiece(path: Path, settings: Mapping[str, Any]) -> tokenizers.Token
     cased = not settings["do_lower_case"] if "do_lower_case" in settings else _looks_cased(tokens)
     with prefix_errors(path):
         backend = wordpiece_backend(tokens, cased)
+    if any(token_name(settings, key, usual) != usual for key, usual in BERT_NAMES.items()):
+        # Its special tokens are others: those of BERT are ordinary tokens, as in the vocabulary of MPNet.
+        backend = tokenizers.Tokenizer.from_str(json.dumps({**json.loads(backend.to_str()), "added_tokens": []}))
     strip_accents = settings.get("strip_accents")
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -71,38 +111,27 @@ def _read_wordpiece(path: Path, settings: Mapping[str, Any]) -> tokenizers.Token
     return backend
 
 
+def _wordpiece_layout(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> processors.PostProcessor:
+    """Return the post-processor of a vocab.txt: MPNet's [CLS] token is RoBERTa's, and so is its layout."""
+    separator, first = (_named_token(backend, settings, key) for key in ("sep_token", "cls_token"))
+    is_roberta = template_for(first[0]) == ROBERTA
+    return (processors.RobertaProcessing if is_roberta else processors.BertProcessing)(separator, first)
+
+
+def _named_token(backend: tokenizers.Tokenizer, settings: Mapping[str, Any], key: str) -> tuple[str, int]:
+    """Return the special token of a role and its id: that of BERT, if the vocabulary does not have the one named."""
+    vocabulary = backend.get_vocab()
+    name = token_name(settings, key, BERT_NAMES[key])
+    name = name if name in vocabulary else BERT_NAMES[key]
+    return name, vocabulary[name]
+
+
 def _model_type(folder: Path, settings: Mapping[str, Any]) -> str:
     """Return the model_type of the folder by its config.json, else by the class of its tokenizer, else ""."""
     model_type = read_config(folder / "config.json").get("model_type")
     if isinstance(model_type, str):
         return model_type
     return _TOKENIZER_CLASSES.get(str(settings.get("tokenizer_class")).removesuffix("Fast"), "")
-
-
-def _stored_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
-    """Return the tokens that transformers added, by id."""
-    tokens: dict[int, AddedToken] = {}
-    for content, token_id in read_config(folder / "added_tokens.json").items():
-        if isinstance(token_id, int):
-            tokens[token_id] = AddedToken(content)
-    entries = settings.get("added_tokens_decoder")
-    for key, entry in entries.items() if isinstance(entries, dict) else ():
-        if key.isdecimal() and isinstance(entry, dict) and isinstance(entry.get("content"), str):
-            flags = {flag: bool(entry[flag]) for flag in _FLAGS if flag in entry}
-            tokens[int(key)] = AddedToken(entry["content"], **flags)
-    return tokens
-
-
-def _add_tokens(backend: tokenizers.Tokenizer, tokens: Mapping[int, AddedToken]) -> None:
-    """Add tokens to a backend; refuse ids that do not follow those of the vocabulary."""
-    for token_id in sorted(tokens):
-        token = tokens[token_id]
-        backend.add_special_tokens([token]) if token.special else backend.add_tokens([token])
-        if backend.token_to_id(token.content) != token_id:
-            raise InputError(
-                f"the added token '{token.content}' should have id {token_id}, but would have "
-                f"{backend.token_to_id(token.content)}; use the vocabulary that it was added to"
-            )
 
 
 def _looks_cased(tokens: Sequence[str]) -> bool:
