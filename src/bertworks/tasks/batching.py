@@ -34,8 +34,9 @@ def batch_of_features(features: Sequence[Features], task: Task, pad: int) -> Bat
 def batch_of_input_sequences(sequences: Sequence[InputSequence], pad: int) -> Batch:
     """Return sequences as one batch, in their order, with their target positions."""
     batch = collate_sequences(sequences, pad)
-    if len(sequences[0].spans) == 2:
-        batch = replace(batch, pair_starts=torch.tensor([sequence.spans[1].position for sequence in sequences]))
+    starts = [sequence.spans[1].position for sequence in sequences if len(sequence.spans) == 2]
+    if len(starts) == len(sequences):
+        batch = replace(batch, pair_starts=torch.tensor(starts))
     decoder_inputs = [sequence.target for sequence in sequences if sequence.target is not None]
     if decoder_inputs:
         batch = replace(collate_sequences(decoder_inputs, pad), source=batch)
