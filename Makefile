@@ -12,16 +12,21 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 
 .PHONY: demo test check docs docs-test tutorials soak bench compatibility audit lock release clean
 
+# The promise: a pretrained model, fine-tuned, beside random weights and a bag of words; then pretraining from scratch.
 demo: $(VENV)/.core
 	rm -rf demo
+	$(BIN)/bertworks fill-mask en-small "She opened the [MASK] and looked out of the window."
+	$(BIN)/bertworks fill-mask zh-small "酒店的服务很[MASK]，下次还会来。"
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --model en-small --output demo/tuned
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --vocab en-small --set model.size=mini --output demo/random
+	$(BIN)/python release/demo_scores.py demo/tuned demo/random
+	echo "The event loop waits until the task is done." | $(BIN)/bertworks predict demo/tuned/model
 	$(BIN)/bertworks vocab python-docs --size 8192 --output demo/vocab
 	$(BIN)/bertworks prepare python-docs --vocab demo/vocab --output demo/corpus
 	$(BIN)/bertworks show demo/corpus --count 2
 	$(BIN)/bertworks pretrain demo --data demo/corpus --output demo/run
 	$(BIN)/bertworks fill-mask demo/run/model "This function returns the [MASK] of the list."
-	$(BIN)/bertworks finetune python-docs --data demo/labelled --model demo/run/model --learning-rate 3e-4 --output demo/tuned
-	echo "The event loop waits until the task is done." | $(BIN)/bertworks predict demo/tuned/model
-	@echo "Open demo/run/report.html and demo/tuned/report.html in a browser."
+	@echo "Open demo/tuned/report.html and demo/run/report.html in a browser."
 
 test: $(VENV)/.full
 	@command -v chromium > /dev/null || timeout 300 apt-get install -y -qq chromium fonts-noto-cjk > /dev/null 2>&1 \
