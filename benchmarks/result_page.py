@@ -46,7 +46,8 @@ def bar_cell(results: Results, name: str, score: Score) -> str:
         return "–"
     if values[0] is None or bar is None:
         return text
-    return f"{text}: met" if values[0] >= bar else f"{text}: missed by {math.ceil(10 * (bar - values[0])) / 10:.1f}"
+    tenths = math.ceil(round(10 * (bar - values[0]), 6))  # without the error of binary fractions
+    return f"{text}: missed by {tenths / 10:.1f}" if tenths > 0 else f"{text}: met"
 
 
 def score_table(results: Results) -> Iterator[str]:
