@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.disk import read_json, write_json, write_text
-from results import replace_between
+from result_page import replace_between
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bertworks.disk import read_json, write_text
 from bertworks.records import HeldOutRecord, read_records
-from results import replace_between
+from result_page import replace_between
 
 
 @dataclass(frozen=True, slots=True)

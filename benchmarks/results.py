@@ -1,11 +1,13 @@
-"""The results page of fine-tuning: a data folder and models in, a JSON file per row and the tables of the page out.
+"""The results page: a data folder and pretrained models in, a JSON file per row and the tables of the page out.
 
-    python benchmarks/results.py DATA_FOLDER --model MINILM_FOLDER --chinese CHINESE_FOLDER --output FOLDER
-        [--only sst2,mrpc] [--page docs/results.md] [--plan] [--json]
+    python benchmarks/results.py DATA_FOLDER --output FOLDER [--english FOLDER] [--chinese FOLDER] [--minilm FOLDER]
+        [--english-corpus FOLDER] [--chinese-corpus FOLDER] [--only ours,sst2-glove] [--jobs 2]
+        [--page docs/results.md] [--plan] [--json]
 
-Every row is one `bertworks finetune` command, which the page shows. Its scores are written to FOLDER/rows as soon as it
-is finished, and a second call continues where the first was stopped. `--plan` only prints the commands and their
-estimated minutes.
+Every row is one command, which the page shows. Its scores are written to FOLDER/rows as soon as it is finished, and a
+second call continues where the first was stopped. Without MiniLM, or without a pretraining corpus for word vectors,
+their rows are left out. `--plan` only prints the commands and their estimated minutes; `--jobs 2` runs two rows at a
+time, each on half of the cores. `--extra` adds options to every command, for a short trial on a small data folder.
 """
 
 from __future__ import annotations
@@ -15,251 +17,208 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bertworks.disk import read_json, sha256, write_json, write_text
-from result_rows import FILES, ROWS, Row
+from result_page import BASELINES, Results, fill_page
+from result_rows import FILES, ROWS, SETS, Row
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The paths on this machine: what $DATA, $OUT and the models' names stand for."""
+    """What the variables of a command and the names of our models stand for on this machine."""
 
-    data: Path
     output: Path
-    models: Mapping[str, Path] = field(default_factory=dict)
+    values: Mapping[str, str]
 
     def substitute(self, arguments: Sequence[str]) -> list[str]:
-        """Replace the variables at the start of arguments."""
-        values = {"$DATA": self.data, "$OUT": self.output, **self.models}
-        return [re.sub(r"^\$[A-Z]+", lambda name: str(values[name[0]]), argument) for argument in arguments]
+        """Replace a variable at the beginning of an argument, and the name of a model."""
+        pattern = r"^(\$[A-Z_]+|(en|zh)-small$)"
+        return [re.sub(pattern, lambda match: self.values[match[0]], argument) for argument in arguments]
+
+    def result(self, row: Row) -> Path:
+        return self.output / "rows" / f"{row.name}.json"
 
 
-def write_files(rows: Sequence[Row], paths: Paths) -> None:
-    """Write the reduced files that the rows need; always the same bytes, so that a stopped run can continue."""
-    for argument in {argument for row in rows for argument in row.arguments() if argument.startswith("$OUT/files/")}:
-        name = argument.removeprefix("$OUT/files/")
-        write_text(paths.output / "files" / name, FILES[name](paths.data))
+@dataclass(slots=True)
+class Commands:
+    """The running commands. After `stop`, they save and end, and no other starts."""
+
+    num_threads: int
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    is_stopped: bool = False
+
+    def stop(self, *_: object) -> None:
+        self.is_stopped = True
+        for child in self.running:
+            child.send_signal(signal.SIGTERM)
+
+    def run(self, arguments: Sequence[str], log: Path) -> None:
+        """Run a bertworks command to its end."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        env = {**os.environ, "OMP_NUM_THREADS": str(self.num_threads), "MKL_NUM_THREADS": str(self.num_threads)}
+        command = [sys.executable, "-m", "bertworks", *arguments]
+        with log.open("a", encoding="utf-8") as file:
+            # In a session of its own, so that Ctrl-C reaches it once, through `stop`. It inherits the lock: if this
+            # script is killed, a second one waits for its end.
+            child = subprocess.Popen(
+                command, stdout=file, stderr=file, env=env, close_fds=False, start_new_session=True
+            )
+            self.running.append(child)
+            if self.is_stopped:  # in the meantime
+                child.send_signal(signal.SIGTERM)
+            child.wait()
+            self.running.remove(child)
 
 
-def write_random_model(chinese: Path, output: Path) -> None:
-    """Write a model with the same config and vocabulary and random weights."""
-    import torch
-
-    from bertworks.models.folder import read_folder, write_folder
-    from bertworks.models.tensor_names import to_hf_names
-
-    folder = read_folder(chinese)
-    encoder = folder.family.build(folder.encoder_config, torch.Generator().manual_seed(0))
-    tensors = to_hf_names(encoder.state_dict(), folder.family.tensor_names(folder.encoder_config))
-    config = folder.family.config_to_dict(folder.encoder_config, ["BertModel"])
-    write_folder(output, config, tensors, folder.tokenizer, {"note": "random weights, not trained"})
+def write_files(rows: Sequence[Row], data: Path, output: Path) -> None:
+    """Write the parts of datasets that the rows read; always the same bytes, so that a stopped run can continue."""
+    for name in {argument.removeprefix("$OUT/files/") for row in rows for argument in row.arguments} & set(FILES):
+        write_text(output / "files" / name, FILES[name](data))
 
 
-def majority_baseline(row: Row, paths: Paths) -> dict[str, float]:
-    """Return the dev score without reading: the majority class of train, a random choice, no answer."""
+def read_dataset(row: Row, paths: Paths) -> Any:
+    """Return the task and the files of a row."""
     from bertworks.commands.finetune.dataset import resolve_dataset
-    from bertworks.tasks.registry import task_of
 
-    arguments = paths.substitute(row.arguments())
-    files = {split: Path(arguments[arguments.index(f"--{split}") + 1]) for split in ("train", "dev")}
-    columns = {
-        role: arguments[arguments.index(f"--{role}") + 1] for role in ("text", "label") if f"--{role}" in arguments
-    }
-    dataset = resolve_dataset(row.task, files, None, columns)
-    task = task_of(dataset.task)
-    examples = {
-        split: list(task.read(path, {**dataset.columns.get("", {}), **dataset.columns.get(split, {})}))
-        for split, path in files.items()
-    }
-    return BASELINES[dataset.task](examples["train"], examples["dev"]) if dataset.task in BASELINES else {}
-
-
-def majority_class(train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
-    majority = Counter(example.label for example in train).most_common(1)[0][0]
-    accuracy = sum(example.label == majority for example in dev) / len(dev)
-    f1 = 2 * accuracy / (1 + accuracy) if majority == "1" else 0.0
-    return {"accuracy": accuracy, "f1": f1, "matthews": 0.0}
-
-
-def random_choice(train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
-    return {"accuracy": statistics.fmean(1 / len(example.texts[1:]) for example in dev)}
-
-
-def no_answer(train: Sequence[Any], dev: Sequence[Any]) -> dict[str, float]:
-    ratio = sum(example.is_impossible for example in dev) / len(dev)
-    return {"exact_match": ratio, "f1": ratio}
-
-
-BASELINES = {"classify": majority_class, "choose": random_choice, "answer": no_answer}
+    options = {name: row.value(f"--{name}") for name in ("train", "dev", "test", "data")}
+    folders = {name: Path(paths.substitute([value])[0]) if value else None for name, value in options.items()}
+    return resolve_dataset(row.arguments[1], folders, folders.pop("data"), {})
 
 
 def fingerprint(row: Row, paths: Paths) -> dict[str, Any]:
-    """Return what identifies a row: its command, the weights of its model, and its files."""
-    from bertworks.models.weight_files import find_weights
+    """Return what identifies a row: its command, its model or vocabulary, and its files."""
+    from bertworks.models.provenance import hashes_of
+    from bertworks.vocabulary.tokenizer import Tokenizer
 
-    weights = find_weights(paths.models[row.model])
-    arguments = paths.substitute(row.arguments())
-    files = {split: sha256(Path(arguments[arguments.index(f"--{split}") + 1])) for split in row.files}
-    return {"command": row.command, "weights": sha256(weights) if weights else "", "files": files}
+    values = paths.substitute([row.value("--model") or "", row.value("--vocab") or "", row.arguments[2]])
+    inputs: dict[str, Any] = {"command": row.command}
+    if not row.labelled_set:
+        return inputs | hashes_of(None, Path(values[2]))
+    inputs |= hashes_of(values[0]) if values[0] else {"vocabulary": Tokenizer.load(values[1]).hash}
+    return inputs | {"files": {split: sha256(path) for split, path in read_dataset(row, paths).files.items()}}
 
 
-def run_row(row: Row, paths: Paths, threads: int) -> bool:
+def run_row(row: Row, paths: Paths, commands: Commands) -> bool:
     """Run the command of a row unless it is finished, and write its JSON file; return whether it is finished."""
-    file, folder = paths.output / "rows" / f"{row.name}.json", paths.output / "runs" / row.name
-    expected, started = fingerprint(row, paths), paths.output / "begun" / f"{row.name}.json"
-    if started.exists() and read_json(started, "a row that was started") != expected:
+    file, folder = paths.result(row), paths.output / "runs" / row.name
+    inputs, started = fingerprint(row, paths), paths.output / "begun" / f"{row.name}.json"
+    if started.exists() and read_json(started, "a row that was started") != inputs:
         shutil.rmtree(folder, ignore_errors=True)  # runs of another command, model or file
         file.unlink(missing_ok=True)
     if file.exists():
         return True
-    write_json(started, expected)
+    write_json(started, inputs)
     continued, start = folder.exists(), time.perf_counter()
-    result = folder / ("sweep.json" if row.seeds > 1 else "run.json")
-    if not result.exists():
-        _run_command(paths.substitute(row.arguments()), paths.output / "logs" / f"{row.name}.log", threads)
-    if not result.exists():
+    commands.run(paths.substitute(row.arguments), paths.output / "logs" / f"{row.name}.log")
+    marker = "sweep.json" if row.seeds > 1 else "run.json" if row.labelled_set else "model.safetensors"
+    if not (folder / marker).exists():
         return False
-    minutes = (time.perf_counter() - start) / 60
-    scores, examples = read_scores(folder, row.seeds)
-    facts = {"minutes": round(minutes, 2), "continued": continued, "examples": examples, "scores": scores}
-    write_json(file, {"row": row.name, "command": row.command, **facts, "guessing": majority_baseline(row, paths)})
-    for unneeded in (*folder.rglob("checkpoints"), *folder.rglob("features")):
-        shutil.rmtree(unneeded)  # gigabytes that only an unfinished run needs
+    facts = {"minutes": round((time.perf_counter() - start) / 60, 2), "continued": continued}
+    write_json(file, {"row": row.name, "command": row.command, **facts, **read_result(row, paths)})
+    for name in ("model", "adapt", "checkpoints", "features"):
+        for unneeded in list(folder.rglob(name)):
+            shutil.rmtree(unneeded, ignore_errors=True)  # gigabytes that only an unfinished run needs
     return True
 
 
-def _run_command(arguments: Sequence[str], log: Path, threads: int) -> None:
-    """Run a bertworks command. A signal to this script stops the command too, which then saves."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    with log.open("a", encoding="utf-8") as file:
-        command = [sys.executable, "-m", "bertworks", *arguments]
-        # The command inherits the lock: if this script is killed, a second one waits for the command to end.
-        child = subprocess.Popen(command, stdout=file, stderr=file, env=env, close_fds=False)
-        try:
-            child.wait()
-        except KeyboardInterrupt:  # the terminal has sent it to the command too
-            child.wait()
-            sys.exit(STOP_MESSAGE)
-        except SystemExit:
-            child.send_signal(signal.SIGINT)
-            child.wait()
-            raise
-
-
-def read_scores(folder: Path, seeds: int) -> tuple[dict[str, dict[str, list[float]]], dict[str, int]]:
-    """Return the metrics of each split, one value per seed, and the number of examples of the splits."""
-    sweep = read_json(folder / "sweep.json", "a finished sweep") if seeds > 1 else [{"folder": "."}]
+def read_result(row: Row, paths: Paths) -> dict[str, Any]:
+    """Return the metrics of each split, one value per seed, those of the baselines, and the number of examples."""
+    if not row.labelled_set:
+        return {"scores": {}}
+    folder = paths.output / "runs" / row.name
+    sweep = read_json(folder / "sweep.json", "a finished sweep") if row.seeds > 1 else [{"folder": "."}]
     runs = [read_json(folder / entry["folder"] / "run.json", "a finished run") for entry in sweep]
     scores = {
         split: {name: [run["scores"][split][name] for run in runs] for name in metrics}
         for split, metrics in runs[0]["scores"].items()
     }
-    return scores, {split: info["examples"] for split, info in runs[0]["data"].items()}
+    examples = {split: info["examples"] for split, info in runs[0]["data"].items()}
+    fitted = runs[0].get("baselines", {}).values()  # the simplest first
+    baselines = dict(zip(BASELINES, fitted or [guessing_scores(row, paths)], strict=False))
+    return {"scores": scores, "examples": examples, "baselines": baselines}
 
 
-STOP_MESSAGE = "asked to stop; the same command continues"
-METRIC_NAMES = {"exact_match": "exact match", "f1": "F1", "macro_f1": "macro F1", "matthews": "Matthews",
-         "spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy"}  # fmt: skip
+def guessing_scores(row: Row, paths: Paths) -> dict[str, dict[str, float]]:
+    """Return what guessing reaches where a run has no baselines: a random choice, or never answering."""
+    from bertworks.tasks.registry import task_of
+
+    dataset = read_dataset(row, paths)
+    scores = {}
+    for split, path in dataset.files.items() if dataset.task in ("choose", "answer") else ():
+        examples = list(task_of(dataset.task).read(path, {}))
+        if dataset.task == "choose":
+            scores[split] = {"accuracy": statistics.fmean(1 / len(example.texts[1:]) for example in examples)}
+        else:
+            scores[split] = dict.fromkeys(("exact_match", "f1"), statistics.fmean(e.is_impossible for e in examples))
+    return scores
 
 
-def format_scores(values: Sequence[float]) -> str:
-    """Return mean and standard deviation in percent; of one value the value alone."""
-    mean = f"{100 * statistics.fmean(values):.1f}"
-    return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean
-
-
-def table_row(row: Row, result: Mapping[str, Any] | None) -> str:
-    """Return a row of a Markdown table."""
-    if result is None:
-        return f"| {row.title} | – | not yet run | – | – | {row.published} | – |"
-    splits = {
-        split: "; ".join(f"{METRIC_NAMES[name]} {format_scores(result['scores'][split][name])}" for name in row.metrics)
-        for split in ("dev", "test")
-        if split in result["scores"]
-    }
-    counts = " / ".join(f"{result['examples'][split]:,}" for split in ("train", *splits))
-    baseline = [f"{100 * result['guessing'][name]:.1f}" for name in row.metrics if name in result["guessing"]]
-    cells = (row.title, counts, splits["dev"], splits.get("test", "–"), " / ".join(baseline) or "–", row.published)
-    minutes = f"{'over ' if result['continued'] else ''}{result['minutes']:.1f}"
-    return f"| {' | '.join(cells)} | {minutes} |"
-
-
-HEADER = (
-    "| | examples | dev | test | majority baseline | published, BERT-Base | minutes |",
-    "|---|---|---|---|---|---|---|",
-)
-
-
-def fill_page(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page with its tables, and the commands below them, replaced; the text does not change."""
-    for name in dict.fromkeys(row.table for row in ROWS.values()):
-        rows = [row for row in ROWS.values() if row.table == name]
-        body = [*HEADER, *(table_row(row, results.get(row.name)) for row in rows), "", "```console"]
-        page = replace_between(page, name, "\n".join([*body, *(row.command for row in rows), "```"]))
-    minutes = sum(result["minutes"] for result in results.values())
-    summary = f"{len(results)} of {len(ROWS)} rows are finished; they took {minutes:.0f} minutes."
-    return replace_between(page, "total", summary)
-
-
-def replace_between(page: str, name: str, text: str) -> str:
-    """Return the page with the text between the two markers of that name."""
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise SystemExit(f"the page needs exactly one line '{begin}' and one line '{end}'; add them")
-    before, rest = page.split(begin)
-    return f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}"
-
-
-def finished_rows(output: Path) -> dict[str, dict[str, Any]]:
-    """Return the results of the finished rows."""
-    files = {name: output / "rows" / f"{name}.json" for name in ROWS}
-    return {name: read_json(file, "a row of the page") for name, file in files.items() if file.exists()}
-
-
-def select_rows(only: str, has_chinese: bool) -> list[Row]:
-    unknown = [name for name in only.split(",") if name and name not in ROWS]
-    if unknown:
-        raise SystemExit(f"there is no row {', '.join(unknown)}; the rows are {', '.join(ROWS)}")
-    rows = [row for name, row in ROWS.items() if not only or name in only.split(",")]
-    return [row for row in rows if has_chinese or row.model == "$MINILM"]
-
-
-def run_rows(rows: Sequence[Row], paths: Paths, threads: int) -> list[str]:
-    """Run the unfinished rows one after another; return the names of those that failed."""
-    write_files(rows, paths)
-    if "$FRESH" in paths.models and not paths.models["$FRESH"].is_dir():
-        write_random_model(paths.models["$CHINESE"], paths.models["$FRESH"])
+def run_rows(rows: Sequence[Row], paths: Paths, num_jobs: int) -> list[str]:
+    """Run the unfinished rows, those that need word vectors last; return the names of those that failed."""
+    commands = Commands(max(1, (os.cpu_count() or 1) // num_jobs))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, commands.stop)
     failed = []
-    for number, row in enumerate(rows, 1):
-        print(f"{number} of {len(rows)}: {row.name}, about {row.minutes:g} minutes", file=sys.stderr, flush=True)
-        if not run_row(row, paths, threads):
+
+    def complete(row: Row) -> None:
+        if commands.is_stopped:
+            return
+        print(f"{row.name}: about {row.minutes:.0f} minutes", file=sys.stderr, flush=True)
+        if not run_row(row, paths, commands) and not commands.is_stopped:
             failed.append(row.name)
-            print(f"{row.name} did not finish; see {paths.output / 'logs' / row.name}.log", file=sys.stderr, flush=True)
+            print(f"{row.name} failed; see {paths.output / 'logs' / row.name}.log", file=sys.stderr, flush=True)
+
+    for needs_vectors in (False, True):
+        with ThreadPoolExecutor(num_jobs) as pool:
+            list(pool.map(complete, [row for row in rows if bool(row.required) is needs_vectors]))
+    if commands.is_stopped:
+        sys.exit("asked to stop; the same command continues")
     return failed
 
 
-def summarize(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return mean and standard deviation of every metric of the page on dev and test, and the minutes."""
+def finished_rows(paths: Paths) -> dict[str, dict[str, Any]]:
+    """Return the results of the finished rows."""
+    files = {name: paths.result(row) for name, row in ROWS.items()}
+    return {name: read_json(file, "a row of the page") for name, file in files.items() if file.exists()}
+
+
+def select_rows(only: str, known: Mapping[str, str]) -> list[Row]:
+    """Return the rows with these names or groups, and the word vectors that they need, if their folders are known."""
+    names = {name for name in only.split(",") if name}
+    unknown = names - set(ROWS) - {row.group for row in ROWS.values()}
+    if unknown:
+        groups = ", ".join(dict.fromkeys(row.group for row in ROWS.values()))
+        raise SystemExit(f"there is no row {', '.join(sorted(unknown))}; groups: {groups}; rows: {', '.join(ROWS)}")
+    selected = [row for row in ROWS.values() if not names or names & {row.name, row.group}]
+    needed = {row.name for row in selected} | {row.required for row in selected}
+
+    def is_possible(row: Row) -> bool:
+        required = ROWS[row.required].arguments if row.required else ()
+        return all(part.split("/")[0] in known for part in (*row.arguments, *required) if part.startswith("$"))
+
+    return [row for row in ROWS.values() if row.name in needed and is_possible(row)]
+
+
+def summarize(results: Results) -> dict[str, float]:
+    """Return mean and standard deviation of every score of the page, and the minutes."""
     summary: dict[str, float] = {}
     for name, result in results.items():
-        for split, metric in ((split, metric) for split in ("dev", "test") for metric in ROWS[name].metrics):
-            values = result["scores"].get(split, {}).get(metric)
-            if values:
-                key = f"{name}_{split}_{metric}"
-                summary[key] = round(statistics.fmean(values), 4)
-                summary[f"{key}_deviation"] = round(statistics.stdev(values), 4) if values[1:] else 0.0
+        for score in SETS[ROWS[name].labelled_set].scores if ROWS[name].labelled_set else ():
+            values, key = result["scores"][score.split][score.metric], f"{name}_{score.split}_{score.metric}"
+            summary[key] = round(statistics.fmean(values), 4)
+            summary[f"{key}_deviation"] = round(statistics.stdev(values), 4) if values[1:] else 0.0
         summary[f"{name}_minutes"] = result["minutes"]
     return summary
 
@@ -267,38 +226,57 @@ def summarize(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--model", type=Path, required=True, help="the folder of MiniLM")
-    parser.add_argument("--chinese", type=Path, help="the folder of a small Chinese BERT; without it no Chinese rows")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--only", default="", help="names of rows, separated by commas")
+    parser.add_argument("--english", default="en-small", help="folder of our English model")
+    parser.add_argument("--chinese", default="zh-small", help="folder of our Chinese model")
+    parser.add_argument("--minilm", type=Path, help="folder of MiniLM")
+    parser.add_argument(
+        "--english-corpus", type=Path, help="corpus folder that the English word vectors are trained on"
+    )
+    parser.add_argument("--chinese-corpus", type=Path, help="corpus folder of the Chinese ones")
+    parser.add_argument("--only", default="", help="names or groups of rows, separated by commas")
+    parser.add_argument("--extra", default="", help="further options of every `bertworks finetune`, for a trial")
     parser.add_argument("--page", type=Path, help="the page whose tables are replaced at the end")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time")
     parser.add_argument("--plan", action="store_true", help="print the commands and exit")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.extra and options.page:
+        parser.error("the page shows default settings; leave out --extra or --page")
+    return options
+
+
+def paths_of(options: argparse.Namespace) -> Paths:
+    """Return what the commands' variables stand for; those that were not given are missing."""
+    folders = {"$DATA": options.data, "$OUT": options.output, "$MINILM": options.minilm,
+               "$ENGLISH_CORPUS": options.english_corpus, "$CHINESE_CORPUS": options.chinese_corpus}  # fmt: skip
+    values = {name: str(folder.absolute()) for name, folder in folders.items() if folder}
+    models = {"en-small": options.english, "zh-small": options.chinese}
+    values |= {name: str(Path(model).absolute()) if Path(model).is_dir() else model for name, model in models.items()}
+    return Paths(options.output.absolute(), values)
 
 
 def main() -> None:
     options = parse_options()
-    output = options.output.absolute()
-    models = {"$MINILM": options.model.absolute()}
-    if options.chinese:
-        models |= {"$CHINESE": options.chinese.absolute(), "$FRESH": output / "fresh"}
-    rows = select_rows(options.only, bool(options.chinese))
+    paths = paths_of(options)
+    rows = select_rows(options.only, paths.values)
     if options.plan:
         for row in rows:
-            print(f"{row.minutes:5.1f} min  {row.command}")
+            print(f"{row.minutes:5.1f} min  {row.name}: {row.command}")
         print(f"{sum(row.minutes for row in rows):5.1f} min  in total")
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOP_MESSAGE))
-    output.mkdir(parents=True, exist_ok=True)
-    with (output / "lock").open("w") as lock:
+    extra = tuple(shlex.split(options.extra))
+    rows = [replace(row, arguments=row.arguments + extra) if row.labelled_set else row for row in rows]
+    paths.output.mkdir(parents=True, exist_ok=True)
+    with (paths.output / "lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        failed = run_rows(rows, Paths(options.data.absolute(), output, models), options.threads)
-    results = finished_rows(output)
+        write_files(rows, options.data, paths.output)
+        failed = run_rows(rows, paths, options.jobs)
+    results = finished_rows(paths)
     if options.page:
-        write_text(options.page, fill_page(options.page.read_text(encoding="utf-8"), results))
+        models = {name: paths.values[name] for name in ("en-small", "zh-small")}
+        write_text(options.page, fill_page(options.page.read_text(encoding="utf-8"), results, models))
     if options.json:
         print(json.dumps(summarize(results)))
     if failed:
