@@ -4,14 +4,17 @@ import sys
 import zipfile
 from pathlib import Path
 
-import check_packages
 import pytest
+
+import check_packages
 
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
     path = tmp_path / "bertworks-1.0-py3-none-any.whl"
-    metadata = "Metadata-Version: 2.4\nName: bertworks\nVersion: 1.0\nProvides-Extra: onnx\nProvides-Extra: serve\n\nText."
+    metadata = (
+        "Metadata-Version: 2.4\nName: bertworks\nVersion: 1.0\nProvides-Extra: onnx\nProvides-Extra: serve\n\nText."
+    )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("bertworks/__init__.py", "")
         archive.writestr("bertworks-1.0.dist-info/METADATA", metadata)
