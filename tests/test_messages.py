@@ -11,7 +11,7 @@ from message_strings import SOURCE, all_templates, visible_templates
 from bertworks.messages import fill, language, localize, localize_sentences, read_catalogue
 
 CATALOGUE = read_catalogue("zh")
-# Texts of click and typer, names of losses and metrics, a key of run.json: not strings of this source.
+# Texts of click, typer and pydantic, names of losses and metrics, a key of run.json: not strings of this source.
 FOREIGN = {
     "MLM loss",
     "NSP loss",
@@ -24,6 +24,19 @@ FOREIGN = {
     "Arguments",
     "memory gib",
     "Options",
+    "Missing argument {}.",
+    "Missing option {}.",
+    "Invalid value for {}: {}",
+    "Option {} requires an argument.",
+    "Option {} does not take a value.",
+    "Got unexpected extra argument(s) ({})",
+    "No such option: {}",
+    "Input should be a valid integer, unable to parse string as an integer",
+    "Input should be a valid number, unable to parse string as a number",
+    "Input should be greater than or equal to {}",
+    "Input should be less than or equal to {}",
+    "Input should be greater than {}",
+    "Input should be less than {}",
     "Commands",
     "Show this message and exit.",
     "Install completion for the current shell.",
