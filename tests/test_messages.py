@@ -6,9 +6,9 @@ import string
 from pathlib import Path
 
 import pytest
-from message_strings import SOURCE, all_templates, visible_templates
+from message_strings import SOURCE, all_templates, error_templates, visible_templates
 
-from bertworks.messages import fill, language, localize, localize_sentences, read_catalogue
+from bertworks.messages import _is_distinctive, fill, language, localize, localize_sentences, read_catalogue
 
 CATALOGUE = read_catalogue("zh")
 # Texts of click, typer and pydantic, names of losses and metrics, a key of run.json: not strings of this source.
@@ -42,6 +42,19 @@ FOREIGN = {
     "Install completion for the current shell.",
     "Show completion for the current shell, to copy it or customize the installation.",
 }
+# Where wrong input is noticed first.
+PLACES_OF_USER_ERRORS = (
+    "api.py", "cli/", "commands/embed.py", "commands/evaluate.py", "commands/finetune/checks.py",
+    "commands/finetune/dataset.py", "commands/finetune/recipe.py", "commands/predict.py", "commands/prepare.py",
+    "commands/pretrain/recipe.py", "commands/search.py", "commands/show.py", "commands/verify.py", "commands/vocab.py",
+    "corpus/corpus.py", "datasets/files.py", "datasets/labelled_texts.py", "datasets/memory_texts.py",
+    "datasets/texts.py", "disk.py", "estimators.py", "exporters/export.py", "folder_info/registry.py",
+    "inference/fill_mask.py", "inference/generate.py", "inference/model.py", "model.py", "models/hub.py",
+    "serving/api_keys.py", "serving/models.py", "serving/security.py", "serving/server.py", "settings.py",
+    "tasks/classify.py", "tasks/inputs.py", "tasks/memory.py", "tasks/registry.py", "text/formats/delimited.py",
+    "text/formats/json_lines.py", "text/sources.py", "training/devices.py", "training/trackers.py",
+    "vocabulary/tokenizer.py", "vocabulary/training.py",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -71,6 +84,26 @@ def test_translations_use_only_values_of_their_key():
         if numbers and max(numbers) >= len(re.findall(r"\{~?\}", key)):
             wrong[key] = translation
     assert wrong == {}
+
+
+@pytest.mark.usefixtures("chinese")
+def test_each_message_is_recognized_by_its_own_entry():
+    """A message whose values are known: no other entry may claim it, and every value stays where it belongs."""
+    wrong = {}
+    for key, translation in CATALOGUE.items():
+        values = [f"v{number}" for number in range(len(re.findall(r"\{~?\}", key)))]
+        if values and _is_distinctive(key):
+            message, expected = as_template(key).format(*values), translation.format(*values)
+            if localize(message) != expected:
+                wrong[key] = localize(message)
+    assert wrong == {}
+
+
+def test_errors_that_people_meet_have_a_chinese_entry():
+    """Wrong options, settings, files, columns, folders and models; rarer damage inside of files stays English."""
+    keys = {as_template(key) for key in CATALOGUE}
+    missing = {text: place for text, place in error_templates(PLACES_OF_USER_ERRORS).items() if text not in keys}
+    assert missing == {}
 
 
 def test_no_text_is_its_own_heading_in_html():
