@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 # What has to run in a new environment: of bertworks what trains, of bertworks-run what serves, without PyTorch.
 _IMPORTS = {
     "bertworks": "import bertworks, bertworks.api, bertworks.commands.pretrain.run, bertworks.commands.finetune.run",
-    "bertworks-run": "import sys, bertworks.inference.model, bertworks.serving.server; sys.exit('torch' in sys.modules)",
+    "bertworks-run": "import sys, bertworks.inference.model, bertworks.serving.app; sys.exit('torch' in sys.modules)",
 }
 _LOCKS = {"bertworks": "requirements.lock", "bertworks-run": "requirements-run.lock"}
 

@@ -153,6 +153,30 @@ def test_values_are_kept_and_messages_inside_are_translated():
 
 
 @pytest.mark.usefixtures("chinese")
+@pytest.mark.parametrize(
+    ("english", "chinese_text"),
+    [
+        (
+            "t.csv: no column 'x'; the columns are 'a', 'b'; name another with --label",
+            "t.csv：没有列 'x'；现有列：'a', 'b'；请用 --label 指定其他列",
+        ),
+        (
+            "a.txt: no column looks like the label; the columns are 'text'; name it with --label, or add a header line "
+            "if the file has none (the file is read as data for the model's task, 'classify')",
+            "a.txt：没有看起来像 label 的列；现有列：'text'；请用 --label 指定，若文件没有表头请添加"
+            "（该文件按模型任务 'classify' 的数据读取）",
+        ),
+        ("f cannot be read: it is a folder; give a file", "f 无法读取：它是目录；请给出文件"),
+        ("demo.toml, model: batch_size is 0; it must be at least 1", "demo.toml, model：batch_size 为 0；至少为 1"),
+        ("r.toml, seed: expected an integer, got 'a'", "r.toml, seed：应为整数，实为 'a'"),
+        ("note: nobody knows this", "note: nobody knows this"),
+    ],
+)
+def test_the_entry_that_explains_most_of_a_message_translates_it(english: str, chinese_text: str):
+    assert localize(english) == chinese_text
+
+
+@pytest.mark.usefixtures("chinese")
 def test_sentences_are_translated_one_by_one():
     text = "3 of 10 are misclassified. Rows are the true class, columns the predicted one."
     assert localize_sentences(text) == "10 个中有 3 个分类错误。行为真实类别，列为预测类别。"
