@@ -27,7 +27,7 @@ from bertworks.models.hub import fetch
 from bertworks.models.load_report import LoadReport
 from bertworks.models.metadata import read_metadata
 from bertworks.tasks.contract import GenerativeTask
-from bertworks.tasks.inputs import Input, fields_from_input
+from bertworks.tasks.inputs import Input, record_of_input
 from bertworks.vocabulary.text_coverage import CoverageWarning, TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -106,7 +106,7 @@ class LoadedModel:
         if isinstance(texts, str | Mapping):
             raise InputError("a single text was given instead of several; put it into a list: [text]")
         task = self.predictor.module.task
-        records = (Record(fields_from_input(task, text), f"text {index}") for index, text in enumerate(texts))
+        records = (record_of_input(task, text, f"text {index}") for index, text in enumerate(texts))
         examples = task.read_unlabelled(records, {})
         return [prediction for _, prediction in self.predictor.predict(examples)]
 
