@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.datasets.files import Record
 from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule, stored_window_rule
 from bertworks.engines.optional import import_optional

@@ -43,7 +43,7 @@ def localize_sentences(text: str) -> str:
     """Return a text of several sentences, each of which is a message."""
     if language() == "en":
         return text
-    return "".join(_translate(sentence, language()) for sentence in _SENTENCE_END.split(text))
+    return _join_sentences([_translate(sentence, language()) for sentence in _SENTENCE_END.split(text)])
 
 
 @functools.cache
@@ -96,7 +96,7 @@ def _best_translation(text: str, code: str) -> tuple[str, int]:
     exact = read_catalogue(code).get(text)
     if exact is not None:
         return exact, 0
-    best = _translation_after_place(text, code)
+    best = min(_translation_after_place(text, code), _translation_by_sentence(text, code), key=lambda pair: pair[1])
     for pattern in _patterns(code):
         match = pattern.expression.fullmatch(text) if pattern.landmark in text else None
         if match is not None:
@@ -117,3 +117,17 @@ def _translation_after_place(text: str, code: str) -> tuple[str, int]:
     if translation == message:
         return text, len(text)
     return f"{place}：{translation}", len(place) + num_kept + len(colon)
+
+
+def _translation_by_sentence(text: str, code: str) -> tuple[str, int]:
+    """Return a text of several sentences, each of which is a message or stays as it is."""
+    sentences = _SENTENCE_END.split(text)
+    if len(sentences) == 1:
+        return text, len(text)
+    translations = [_best_translation(sentence, code) for sentence in sentences]
+    return _join_sentences([translation for translation, _ in translations]), sum(count for _, count in translations)
+
+
+def _join_sentences(sentences: list[str]) -> str:
+    """Join sentences, with a space after each that ends as in English."""
+    return "".join(f"{sentence} " if sentence[-1:].isascii() else sentence for sentence in sentences).rstrip()
