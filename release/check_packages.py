@@ -27,7 +27,7 @@ _LOCKS = {"bertworks": "requirements.lock", "bertworks-run": "requirements-run.l
 
 def main(folder: Path) -> int:
     """Check every wheel of a folder, print the results, and return the exit code."""
-    wheels = sorted(folder.glob("*.whl"))
+    wheels = sorted(folder.resolve().glob("*.whl"))  # commands run in another folder
     if not wheels:
         print(f"release: no wheel in {folder}; build them with release/build_packages.py", file=sys.stderr)
         return 2
@@ -48,7 +48,7 @@ def check_wheel(wheel: Path) -> int:
             "imports": [str(python), "-c", _IMPORTS[name]],
         }
         for extra in extras:
-            checks[f"extra {extra}"] = [*_pip(python), "--dry-run", f"{wheel.resolve()}[{extra}]"]
+            checks[f"extra {extra}"] = [*_pip(python), "--dry-run", f"{wheel}[{extra}]"]
         return max([_run(f"{wheel.name}: {title}", command, folder) for title, command in checks.items()])
 
 
