@@ -72,15 +72,19 @@ audit: $(VENV)/.core
 	-@$(INSTALL) --editable '.[release]'
 	$(BIN)/python release/audit.py
 
-# The core dependencies with their hashes, for this platform: dist/requirements.lock.
+# The core dependencies with their hashes, for this platform: dist/requirements.lock, and that of bertworks-run.
 lock: $(VENV)/.core
-	$(BIN)/python release/lock.py dist/requirements.lock
+	$(BIN)/python release/lock.py pyproject.toml dist/requirements.lock
+	$(BIN)/python release/lock.py run/pyproject.toml dist/requirements-run.lock
 
-# The wheel and the sdist (built twice: the same bytes), the locked requirements and the software bill of materials (CycloneDX) in dist/.
+# Of bertworks and bertworks-run: wheel and sdist (built twice: the same bytes), locked requirements and software bill of materials
+# (CycloneDX) in dist/. Then each wheel is installed into an environment of its own, and pip resolves its extras.
 release: lock
 	$(INSTALL) --editable '.[release]'
 	$(BIN)/python release/build_packages.py dist
 	$(BIN)/python release/sbom.py dist/requirements.lock dist/bertworks.cdx.json
+	$(BIN)/python release/sbom.py dist/requirements-run.lock dist/bertworks-run.cdx.json
+	$(BIN)/python release/check_packages.py dist
 
 clean:
 	rm -rf $(VENV) demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The wheel and the sdist: the source in, the same bytes every time out.
+"""The wheels and sdists of bertworks and bertworks-run: the source in, the same bytes every time out.
 
 `make release` runs it: python release/build_packages.py dist. The packages are built twice, and a difference is
 an error. Times in them are that of the last commit (or SOURCE_DATE_EPOCH).
@@ -18,10 +18,13 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+# The folder of each distribution's pyproject.toml: bertworks and bertworks-run, whose source is a link to the same.
+PROJECTS = (ROOT, ROOT / "run")
+_CONTENT = ("src", "pyproject.toml", "README.md", "LICENSE")
 
 
 def main(output: Path) -> int:
-    """Build both packages, check that a second build is the same, and return the exit code."""
+    """Build all packages, check that a second build is the same, and return the exit code."""
     timestamp = source_date()
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         digests = [build(Path(folder), timestamp) for folder in (first, second)]
@@ -45,20 +48,25 @@ def source_date() -> int:
 
 
 def build(output: Path, timestamp: int) -> dict[str, str]:
-    """Build the packages of a copy of the source; return the sha256 of each."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    with tempfile.TemporaryDirectory() as copy:  # a build leaves files that the next one would read
-        for name in ("src", "pyproject.toml", "README.md", "LICENSE"):
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, Path(copy) / name, ignore=ignored)
-            else:
-                shutil.copy(ROOT / name, copy)
-        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), copy]
-        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(timestamp)}
-        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    """Build the packages of a copy of each project; return the sha256 of each."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(timestamp)}
+    for project in PROJECTS:
+        with tempfile.TemporaryDirectory() as copy:  # a build leaves files that the next one would read
+            copy_project(project, Path(copy))
+            command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), copy]
+            subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     for path in output.glob("*.tar.gz"):
         path.write_bytes(reproducible_archive(path.read_bytes(), timestamp))
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(output.iterdir())}
+
+
+def copy_project(project: Path, target: Path) -> None:
+    """Copy what a distribution is built from; links become what they name."""
+    for name in _CONTENT:
+        if (project / name).is_dir():
+            shutil.copytree(project / name, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(project / name, target)
 
 
 def reproducible_archive(archive: bytes, timestamp: int) -> bytes:

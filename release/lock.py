@@ -1,8 +1,9 @@
 """Hashes of the core dependencies: constraints.txt in, requirements with a sha256 each out, for this platform.
 
-`make lock` runs it. pip resolves what `pip install bertworks` would install; nothing is installed.
+`make lock` runs it, for bertworks and for bertworks-run. pip resolves what `pip install bertworks` would install;
+nothing is installed.
 
-    python release/lock.py dist/requirements.lock
+    python release/lock.py pyproject.toml dist/requirements.lock
     pip install --require-hashes -r dist/requirements.lock && pip install --no-deps bertworks
 """
 
@@ -20,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 _LOCKED = re.compile(r"(?P<name>\S+)==(?P<version>\S+) --hash=sha256:(?P<digest>[0-9a-f]{64})")
 
 
-def lock(output: Path) -> int:
-    """Write the requirements with their hashes; return the exit code."""
+def lock(project: Path, output: Path) -> int:
+    """Write the requirements of a pyproject.toml with their hashes; return the exit code."""
     options = ["--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
     command = [sys.executable, "-m", "pip", "install", *options, "--constraint", str(ROOT / "constraints.txt")]
-    result = subprocess.run([*command, *core_requirements()], capture_output=True, text=True, check=False)
+    result = subprocess.run([*command, *core_requirements(project)], capture_output=True, text=True, check=False)
     if result.returncode:
         reason = (result.stderr.strip().splitlines() or ["no output"])[-1]
         print(f"lock: pip could not resolve the dependencies ({reason}); check the network", file=sys.stderr)
@@ -36,9 +37,9 @@ def lock(output: Path) -> int:
     return 0
 
 
-def core_requirements() -> list[str]:
-    """Return the dependencies of pyproject.toml without extras."""
-    dependencies: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+def core_requirements(project: Path) -> list[str]:
+    """Return the dependencies of a pyproject.toml without extras."""
+    dependencies: list[str] = tomllib.loads(project.read_text())["project"]["dependencies"]
     return dependencies
 
 
@@ -59,4 +60,4 @@ def read_lock(path: Path) -> list[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(lock(Path(sys.argv[1])))
+    sys.exit(lock(Path(sys.argv[1]), Path(sys.argv[2])))

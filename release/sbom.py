@@ -1,6 +1,7 @@
 """The software bill of materials of a release: the requirements of `make lock` in, CycloneDX JSON out.
 
-`make release` runs it: python release/sbom.py dist/requirements.lock dist/bertworks.cdx.json
+`make release` runs it: python release/sbom.py dist/requirements.lock dist/bertworks.cdx.json. The name of the
+distribution is that of the output.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from lock import read_lock
 
 
 def write_sbom(lock: Path, output: Path) -> None:
-    """Write the bill of materials: bertworks and every locked package with its version and hash."""
-    root = _component("bertworks", __version__)
+    """Write the bill of materials: the distribution and every locked package with its version and hash."""
+    root = _component(output.name.removesuffix(".cdx.json"), __version__)
     bom = Bom()
     bom.metadata.component = root
     components = [_component(*package) for package in read_lock(lock)]

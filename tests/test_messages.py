@@ -6,12 +6,12 @@ import string
 from pathlib import Path
 
 import pytest
-from message_strings import SOURCE, all_templates, visible_templates
+from message_strings import SOURCE, all_templates, error_templates, visible_templates
 
-from bertworks.messages import fill, language, localize, localize_sentences, read_catalogue
+from bertworks.messages import _is_distinctive, fill, language, localize, localize_sentences, read_catalogue
 
 CATALOGUE = read_catalogue("zh")
-# Texts of click and typer, names of losses and metrics, a key of run.json: not strings of this source.
+# Texts of click, typer and pydantic, names of losses and metrics, a key of run.json: not strings of this source.
 FOREIGN = {
     "MLM loss",
     "NSP loss",
@@ -24,11 +24,37 @@ FOREIGN = {
     "Arguments",
     "memory gib",
     "Options",
+    "Missing argument {}.",
+    "Missing option {}.",
+    "Invalid value for {}: {}",
+    "Option {} requires an argument.",
+    "Option {} does not take a value.",
+    "Got unexpected extra argument(s) ({})",
+    "No such option: {}",
+    "Input should be a valid integer, unable to parse string as an integer",
+    "Input should be a valid number, unable to parse string as a number",
+    "Input should be greater than or equal to {}",
+    "Input should be less than or equal to {}",
+    "Input should be greater than {}",
+    "Input should be less than {}",
     "Commands",
     "Show this message and exit.",
     "Install completion for the current shell.",
     "Show completion for the current shell, to copy it or customize the installation.",
 }
+# Where wrong input is noticed first.
+PLACES_OF_USER_ERRORS = (
+    "api.py", "cli/", "commands/embed.py", "commands/evaluate.py", "commands/finetune/checks.py",
+    "commands/finetune/dataset.py", "commands/finetune/recipe.py", "commands/predict.py", "commands/prepare.py",
+    "commands/pretrain/recipe.py", "commands/search.py", "commands/show.py", "commands/verify.py", "commands/vocab.py",
+    "corpus/corpus.py", "datasets/files.py", "datasets/labelled_texts.py", "datasets/memory_texts.py",
+    "datasets/texts.py", "disk.py", "estimators.py", "exporters/export.py", "folder_info/registry.py",
+    "inference/fill_mask.py", "inference/generate.py", "inference/model.py", "model.py", "models/hub.py",
+    "serving/api_keys.py", "serving/models.py", "serving/security.py", "serving/server.py", "settings.py",
+    "tasks/classify.py", "tasks/inputs.py", "tasks/memory.py", "tasks/registry.py", "text/formats/delimited.py",
+    "text/formats/json_lines.py", "text/sources.py", "training/devices.py", "training/trackers.py",
+    "vocabulary/tokenizer.py", "vocabulary/training.py",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -58,6 +84,26 @@ def test_translations_use_only_values_of_their_key():
         if numbers and max(numbers) >= len(re.findall(r"\{~?\}", key)):
             wrong[key] = translation
     assert wrong == {}
+
+
+@pytest.mark.usefixtures("chinese")
+def test_each_message_is_recognized_by_its_own_entry():
+    """A message whose values are known: no other entry may claim it, and every value stays where it belongs."""
+    wrong = {}
+    for key, translation in CATALOGUE.items():
+        values = [f"v{number}" for number in range(len(re.findall(r"\{~?\}", key)))]
+        if values and _is_distinctive(key):
+            message, expected = as_template(key).format(*values), translation.format(*values)
+            if localize(message) != expected:
+                wrong[key] = localize(message)
+    assert wrong == {}
+
+
+def test_errors_that_people_meet_have_a_chinese_entry():
+    """Wrong options, settings, files, columns, folders and models; rarer damage inside of files stays English."""
+    keys = {as_template(key) for key in CATALOGUE}
+    missing = {text: place for text, place in error_templates(PLACES_OF_USER_ERRORS).items() if text not in keys}
+    assert missing == {}
 
 
 def test_no_text_is_its_own_heading_in_html():
@@ -104,6 +150,30 @@ def test_values_are_kept_and_messages_inside_are_translated():
     assert localize("submission: a.tsv, 1,725 predictions") == "提交文件：a.tsv，共 1,725 条预测"
     assert localize("an unknown sentence of 3 words") == "an unknown sentence of 3 words"
     assert fill("{} of {} {}", 3, 5, "MB") == "3 / 5 MB"
+
+
+@pytest.mark.usefixtures("chinese")
+@pytest.mark.parametrize(
+    ("english", "chinese_text"),
+    [
+        (
+            "t.csv: no column 'x'; the columns are 'a', 'b'; name another with --label",
+            "t.csv：没有列 'x'；现有列：'a', 'b'；请用 --label 指定其他列",
+        ),
+        (
+            "a.txt: no column looks like the label; the columns are 'text'; name it with --label, or add a header line "
+            "if the file has none (the file is read as data for the model's task, 'classify')",
+            "a.txt：没有看起来像 label 的列；现有列：'text'；请用 --label 指定，若文件没有表头请添加"
+            "（该文件按模型任务 'classify' 的数据读取）",
+        ),
+        ("f cannot be read: it is a folder; give a file", "f 无法读取：它是目录；请给出文件"),
+        ("demo.toml, model: batch_size is 0; it must be at least 1", "demo.toml, model：batch_size 为 0；至少为 1"),
+        ("r.toml, seed: expected an integer, got 'a'", "r.toml, seed：应为整数，实为 'a'"),
+        ("note: nobody knows this", "note: nobody knows this"),
+    ],
+)
+def test_the_entry_that_explains_most_of_a_message_translates_it(english: str, chinese_text: str):
+    assert localize(english) == chinese_text
 
 
 @pytest.mark.usefixtures("chinese")

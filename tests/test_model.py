@@ -50,6 +50,29 @@ def test_one_input_has_one_prediction_and_a_list_a_list(models: dict[str, bertwo
     assert name == "regress" or prediction._repr_html_().startswith("<div")
 
 
+class Frame:
+    """What a frame of pandas has: iterating it gives the names of its columns."""
+
+    columns = ("text", "label")
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def itertuples(self):
+        return iter([("the film was good", "good")])
+
+
+def test_a_table_is_refused_instead_of_predicting_for_the_names_of_its_columns(models: dict[str, bertworks.Model]):
+    for method in (models["classify"].predict, models["classify"].predict_proba, models["pretrained"].encode):
+        with pytest.raises(InputError, match=r"the input is a table; give its column of texts"):
+            method(Frame())
+
+
+def test_an_input_that_is_no_text_is_named_by_its_index(models: dict[str, bertworks.Model]):
+    with pytest.raises(InputError, match=r"^text 1: the input is None; the task 'classify' takes"):
+        models["classify"].predict(["the film was good", None])
+
+
 def test_probabilities_are_in_the_order_of_the_labels(models: dict[str, bertworks.Model]):
     model = models["classify"]
     assert model.labels == ("bad", "good")

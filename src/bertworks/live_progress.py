@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.progress import is_live
-from bertworks.records import RunRecord
 from bertworks.reports.page import format_duration
 
 # Seconds between two updates of a bar.
@@ -34,32 +33,21 @@ class RunWatch:
 
     def consume(self, events: Iterator[Any], folder: Path) -> None:
         """Run to the end; warnings become Python warnings, and an interrupted run raises KeyboardInterrupt."""
-        from bertworks.training.trackers import track_records
+        from bertworks.training.trackers import track_events
 
         names = [self.track] if isinstance(self.track, str) else list(self.track)
         shown = False if self.on_event is not None and self.progress is None else self.progress
         is_interrupted = False
-        with track_records(names, folder) as track, show_events(shown) as show:
-            for event in events:
+        with show_events(shown) as show:
+            for event in track_events(events, names, folder):
                 is_interrupted = is_interrupted or event.is_interrupted
                 for receive in (self.on_event, show):
                     if receive is not None:
                         receive(event)
-                if (record := _record_of(event)) is not None:
-                    track(record)
                 if self.on_event is None and event.warning:
                     warnings.warn(event.warning, stacklevel=4)
         if is_interrupted:
             raise KeyboardInterrupt
-
-
-def _record_of(event: Any) -> RunRecord | None:
-    """Return what trackers get of an event; the steps of an adaptation, which count from 1 themselves, are left out."""
-    if event.step is not None:
-        phase = getattr(event, "phase", "pretrain")
-        return None if phase == "adapt" else event.step.to_record(phase)
-    record: RunRecord | None = getattr(event, "score", None) or getattr(event, "held_out", None)
-    return record
 
 
 @contextlib.contextmanager

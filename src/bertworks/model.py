@@ -225,7 +225,9 @@ class Model(LoadedModel):
 
     def __repr__(self) -> str:
         config = self.encoder.config
-        parts = [f"{config.model_type}, {config.num_hidden_layers} layers of {config.hidden_size}"]
+        num_layers = config.num_hidden_layers
+        layers = f"{num_layers} layer{'' if num_layers == 1 else 's'} of {config.hidden_size}"
+        parts = [f"{config.model_type}, {layers}"]
         if num_parameters := sum(parameter.numel() for parameter in self.encoder.parameters()):
             parts.append(f"{format_number(num_parameters)} parameters")
         parts.append(self.precision)
@@ -239,6 +241,8 @@ def _for_each(values: Any, function: Callable[[list[Any]], Any]) -> Any:
     """Return the results of a function of a list for several values, or the one result for a single value."""
     if isinstance(values, str | tuple | Mapping):
         return function([values])[0]
+    if hasattr(values, "itertuples") or hasattr(values, "iter_rows"):  # iterating a frame of pandas gives its names
+        raise InputError("the input is a table; give its column of texts, such as table['text']")
     if not isinstance(values, Iterable):
         raise InputError(f"the input is {show_value(values)}; give a text or a list of texts")
     return function([value.tolist() if isinstance(value, np.ndarray) else value for value in values])

@@ -19,6 +19,7 @@ MAX_DEPTH = 64
 MAX_TOML_CHARACTERS = 2**17
 
 _REASONS = {
+    errno.ENOENT: "there is no such file; check the name",
     errno.EACCES: "reading it is not allowed; change its permissions",
     errno.EPERM: "reading it is not allowed; change its permissions",
     errno.EISDIR: "it is a folder; give a file",

@@ -167,7 +167,10 @@ def test_heads_that_the_model_lacks_are_drawn_and_told(bertworks: RunCommand, fo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["general", "--recipe", "short.toml"], "general has no weights"),
+        (
+            ["general", "--recipe", "short.toml"],
+            "general is the folder of a run; give that of its model: general/model",
+        ),
         (["domain.txt", "--recipe", "short.toml"], "domain.txt is a file"),
         (["general/model"], "512 tokens, but general/model has only 32 positions"),
         (["general/model", "--recipe", "no-such"], "there is no recipe 'no-such'"),

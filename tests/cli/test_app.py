@@ -306,11 +306,13 @@ def test_names_in_help_are_those_of_the_tables_they_key():
     from bertworks.exporters.export import TARGETS
     from bertworks.serving.request_log import FORMATTERS
     from bertworks.training.devices import DEVICES
+    from bertworks.training.trackers import TRACKERS
     from bertworks.vocabulary.algorithms import KINDS
 
     assert choices.DEVICES == DEVICES
     assert tuple(PRECISIONS) == choices.PRECISIONS
     assert tuple(ENGINES) == choices.ENGINES
+    assert tuple(TRACKERS) == choices.TRACKERS
     assert tuple(TARGETS) == choices.EXPORT_TARGETS
     assert tuple(FORMATTERS) == choices.LOG_FORMATS
     assert tuple(STRATEGIES) == choices.FEATURE_STRATEGIES

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from bertworks.cli.app import app
 from bertworks.encoders.bert import BertConfig
-from bertworks.errors import BertworksError
+from bertworks.errors import BertworksError, MissingDependencyError
 from bertworks.vocabulary.algorithms import wordpiece_backend
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -192,3 +193,16 @@ def test_a_user_error_is_one_sentence(folder: Path, words: tuple[str, ...], mess
     result = run(folder, *words, "--model", "@base", "--output", "@wrong")
     assert isinstance(result.exception, BertworksError)
     assert message in str(result.exception)
+
+
+def test_a_tracker_is_chosen_by_name_and_checked_before_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    words = ["finetune", "classify", "--model", "@base", "--train", "@train.tsv", "--output", "@tracked"]
+    result = run(folder, *words, "--track", "wandb", "--track", "wanbd")
+    assert result.exit_code == 2
+    assert "there is no tracker 'wanbd'; did you mean 'wandb'? choose one of: wandb, mlflow" in result.output
+    monkeypatch.setitem(sys.modules, "mlflow", None)  # as if it were not installed
+    result = run(folder, *words, "--track", "mlflow")
+    assert isinstance(result.exception, MissingDependencyError)
+    assert not (folder / "tracked").exists()
+    result = run(folder, *words, "--track", "mlflow", "--seeds", "2", "--ray", "local")
+    assert "leave out --ray or --track" in str(result.exception)

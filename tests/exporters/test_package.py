@@ -215,7 +215,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_is_written(tmp_path
 
 def test_a_folder_that_is_not_empty_is_refused(home: Path, tmp_path: Path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(FolderError, match="already exists; choose another folder with --output, or remove it"):
+    with pytest.raises(FolderError, match="already exists; choose another output folder, or remove it"):
         make(home / "run", tmp_path)
 
 

@@ -146,10 +146,10 @@ def test_the_process_that_writes_is_named(tmp_path: Path):
 
 
 def test_anything_else_is_refused_in_one_sentence(tmp_path: Path):
-    with pytest.raises(FolderError, match=r"is no bundle, .* or vocabulary: it holds nothing"):
+    with pytest.raises(FolderError, match=r"is of no kind that bertworks knows: it holds nothing; give the folder"):
         describe_folder(tmp_path)
     (tmp_path / "notes.md").write_text("")
-    with pytest.raises(FolderError, match=r"it holds notes\.md; give a folder"):
+    with pytest.raises(FolderError, match=r"it holds notes\.md; give the folder of"):
         describe_folder(tmp_path)
     with pytest.raises(FolderError, match=r"notes\.md is a file"):
         describe_folder(tmp_path / "notes.md")

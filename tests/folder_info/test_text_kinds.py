@@ -21,7 +21,8 @@ def test_a_corpus_tells_its_counts_languages_and_version(corpus: Path):
     assert (info.command, info.version) == ("bertworks prepare", bertworks.__version__)
     assert (info.facts["documents"], info.facts["sentences"]) == (40, 240)
     (vocabulary,) = info.facts["vocabularies"].values()
-    assert vocabulary.startswith(f"wordpiece, {len(TOKENS)}, ")
+    assert vocabulary.startswith(f"wordpiece of {len(TOKENS)}, ")
+    assert vocabulary.endswith(" tokens of text")
     assert info.next_command == f"bertworks plan --data {corpus} --budget 2h"
 
 

@@ -142,3 +142,9 @@ def test_a_static_embedding_in_its_own_folder_and_that_of_model2vec_are_read(tmp
 def test_a_folder_without_weights_is_refused(tmp_path: Path):
     with pytest.raises(FolderError, match="has no weights; it needs one of"):
         open_source(tmp_path)
+
+
+def test_the_folder_of_a_run_names_its_model(tmp_path: Path):
+    write_pretrained(tmp_path / "run" / "model")
+    with pytest.raises(FolderError, match=r"run is the folder of a run; give that of its model: .*run/model$"):
+        open_source(tmp_path / "run")

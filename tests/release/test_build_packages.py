@@ -3,8 +3,9 @@
 import gzip
 import io
 import tarfile
+from pathlib import Path
 
-from build_packages import reproducible_archive, source_date
+from build_packages import PROJECTS, copy_project, reproducible_archive, source_date
 
 
 def archive(names: list[str], mtime: int, owner: str) -> bytes:
@@ -34,3 +35,15 @@ def test_order_time_and_owner_leave_no_trace():
 def test_the_date_is_that_of_the_environment_or_of_the_last_commit(monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "12")
     assert source_date() == 12
+
+
+def test_both_distributions_are_copied_with_the_same_source(tmp_path: Path):
+    full, run = tmp_path / "full", tmp_path / "run"
+    for project, target in zip(PROJECTS, (full, run), strict=True):
+        target.mkdir()
+        copy_project(project, target)
+    names = {target: {str(path.relative_to(target)) for path in target.rglob("*")} for target in (full, run)}
+    assert names[full] == names[run]
+    assert "src/bertworks/__init__.py" in names[run]
+    assert not [path for path in run.rglob("*") if path.is_symlink() or path.name == "__pycache__"]
+    assert 'name = "bertworks-run"' in (run / "pyproject.toml").read_text()

@@ -14,6 +14,8 @@ SOURCE = Path(bertworks.__file__).parent
 _CONSOLE = {"say", "warn", "localize", "fill", "begin_stage", "log"}
 _CALLS = _CONSOLE | {"heading", "note", "fact_card", "collapsible", "table"}
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
+# Errors whose sentence a user reads; others are caught and reworded.
+_ERRORS = ("BertworksError", "InputError", "SettingsError", "FolderError", "UsageError", "BadParameter")
 _EVENT_KEYWORDS = {"note", "warning", "stage"}
 
 
@@ -61,6 +63,19 @@ def visible_templates() -> dict[str, str]:
         for node in ast.walk(parse(path)):
             for text in _texts_of(node, place):
                 if any(character.isalpha() for character in text.replace("{}", "")):
+                    found.setdefault(text, place)
+    return found
+
+
+def error_templates(places: tuple[str, ...]) -> dict[str, str]:
+    """Return the sentences of the errors that files or folders of the source raise -> where they are."""
+    found: dict[str, str] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        place = path.relative_to(SOURCE).as_posix()
+        for node in ast.walk(parse(path)) if place.startswith(places) else ():
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_ERRORS) and node.args:
+                text = template_of(node.args[0])
+                if text is not None and len(re.findall("[a-z]+", text.replace("{}", ""))) > 2:
                     found.setdefault(text, place)
     return found
 

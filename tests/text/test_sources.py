@@ -367,7 +367,7 @@ def test_file_deleted_before_its_block_is_read_is_an_error(tmp_path: Path) -> No
     (tmp_path / "a.txt").write_text("words")
     units = list(blocks([TextSource(str(tmp_path / "a.txt"))], ReadSettings()))
     (tmp_path / "a.txt").unlink()
-    with pytest.raises(InputError, match=r"^a\.txt cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"^a\.txt cannot be read: there is no such file"):
         list(read(units[0], Counts()))
 
 

@@ -19,6 +19,7 @@ from bertworks.cli.options import (
     RunFolder,
     Seed,
     Shard,
+    Track,
     Vocabulary,
 )
 from bertworks.cli.pretrain import run
@@ -50,6 +51,7 @@ def adapt_command(
     device: Device = "auto",
     vocab: Vocabulary = None,
     shard: Shard = False,
+    track: Track = None,
     overrides: Overrides = None,
 ) -> None:
     """Continue pretraining MODEL on a corpus of its own or of an extended vocabulary.
@@ -70,5 +72,6 @@ def adapt_command(
         PretrainRequest(
             recipe=read_pretrain_recipe(path, options, overrides or []), corpus=data, output=output, vocabulary=vocab,
             init_model=model, device=device, shard=shard,
-        )
+        ),
+        track or [],
     )  # fmt: skip

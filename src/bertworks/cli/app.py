@@ -15,6 +15,7 @@ from typer._click.shell_completion import CompletionItem
 
 from bertworks.cli.command import CommandGroup
 from bertworks.cli.console import warn
+from bertworks.cli.usage_errors import localize_usage_errors
 from bertworks.errors import BertworksError, MissingDependencyError
 from bertworks.messages import localize
 from bertworks.reading import unreadable_reason
@@ -69,10 +70,16 @@ class LazyCommands(CommandGroup):
             return None
         return typer.main.get_command(import_module(f"bertworks.cli.{name.replace('-', '_')}").app)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the options before the command."""
+        with localize_usage_errors():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Ctrl-C is handled here, since click would exit without a message."""
         try:
-            return super().invoke(ctx)
+            with localize_usage_errors():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             is_resumable = ctx.invoked_subcommand in RESUMABLE
             warn(

@@ -99,7 +99,7 @@ def command_app(cls: type[TyperGroup] | None = None, help: str | None = None) ->
 
 
 def choice(option: str, names: Sequence[str], help: str) -> Any:  # noqa: A002
-    """Return an option that accepts one of `names` and suggests the nearest for anything else."""
+    """Return an option that accepts one of `names`, or several, and suggests the nearest for anything else."""
     return typer.Option(
         metavar="NAME",
         help=f"{help} ({', '.join(names)})",
@@ -110,10 +110,11 @@ def choice(option: str, names: Sequence[str], help: str) -> Any:  # noqa: A002
 
 def _one_of(option: str, names: Sequence[str]) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
-        if value is not None and value not in names:
-            close = nearest_name(value, names)
+        values = value if isinstance(value, list | tuple) else [value]
+        for unknown in (name for name in values if name is not None and name not in names):
+            close = nearest_name(unknown, names)
             hint = f"did you mean '{close}'? " if close else ""
-            raise typer.BadParameter(f"there is no {option} '{value}'; {hint}choose one of: {', '.join(names)}")
+            raise typer.BadParameter(f"there is no {option} '{unknown}'; {hint}choose one of: {', '.join(names)}")
         return value
 
     return check

@@ -27,6 +27,7 @@ from bertworks.cli.options import (
     Seed,
     TargetsSuffix,
     TextColumn,
+    Track,
     columns_of,
 )
 from bertworks.cli.printers import FINETUNE_LOG_STEPS, FinetunePrinter, StatusLine
@@ -36,6 +37,7 @@ from bertworks.messages import fill, localize
 from bertworks.settings import recipe_path
 
 if TYPE_CHECKING:
+    from bertworks.commands.finetune.recipe import FinetuneRecipe
     from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
     from bertworks.commands.finetune.submissions import BenchmarkDataset
     from bertworks.commands.finetune.sweep import Outcome
@@ -128,6 +130,7 @@ def finetune_command(
         bool, typer.Option("--sweep", help="Search the paper's grid: batch size x learning rate x epochs.")
     ] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with this many seeds; prints mean and deviation.")] = 1,
+    track: Track = None,
     ray: Ray = None,
     ray_cpus: RayCpus = 1,
 ) -> None:
@@ -163,7 +166,10 @@ def finetune_command(
         test=target.file("test"), recipe=settings, columns=target.columns, settings=target.settings, device=device,
         feature_folder=output / "features", vocabulary=vocab,
     )  # fmt: skip
-    best = _run_all(request, grid, seeds, ray, ray_cpus)
+    if ray is not None and track:
+        raise SettingsError("--track follows the runs of this process; leave out --ray or --track")
+    recipes = _recipes_of(request, grid, seeds)
+    best = _run_on_ray(request, recipes, ray, ray_cpus) if ray is not None else _run_all(request, recipes, track or [])
     if published is None:
         return
     if dev is None:
@@ -172,33 +178,43 @@ def finetune_command(
         _write_submission(published, best, output)
 
 
-def _run_all(request: FinetuneRequest, grid: bool, seeds: int, ray: str | None, ray_cpus: int) -> Path:
-    """Do one run, or those of the grid and seeds; return the folder of the best."""
-    from bertworks.commands.finetune.run import run_finetune
-    from bertworks.commands.finetune.sweep import grid_of, resolved, seeds_of, sweep
+def _recipes_of(request: FinetuneRequest, grid: bool, seeds: int) -> list[FinetuneRecipe]:
+    """Return the recipe of each run: one, or those of the grid and seeds."""
+    from bertworks.commands.finetune.sweep import grid_of, resolved, seeds_of
 
     if grid and request.recipe.feature_layers:
         raise SettingsError("--sweep searches over whole-model fine-tuning; leave out feature_layers")
     if seeds > 1 and not grid:
         request = resolved(request)
-    recipes = [
+    return [
         seed_recipe
         for settings in (grid_of(request.recipe) if grid else [request.recipe])
         for seed_recipe in seeds_of(settings, seeds)
     ]
-    if ray is not None and len(recipes) < 2:
-        raise SettingsError("--ray is for several runs at once; add --sweep or --seeds")
-    if ray is not None:
-        from bertworks.commands.ray_runs import open_ray_pool, sweep_on
 
-        with open_ray_pool(ray, request.device, ray_cpus) as pool:
-            return _best_of(sweep_on(pool, request, recipes), len(recipes))
+
+def _run_on_ray(request: FinetuneRequest, recipes: list[FinetuneRecipe], ray: str, ray_cpus: int) -> Path:
+    """Do several runs on a cluster; return the folder of the best."""
+    from bertworks.commands.ray_runs import open_ray_pool, sweep_on
+
+    if len(recipes) < 2:
+        raise SettingsError("--ray is for several runs at once; add --sweep or --seeds")
+    with open_ray_pool(ray, request.device, ray_cpus) as pool:
+        return _best_of(sweep_on(pool, request, recipes), len(recipes))
+
+
+def _run_all(request: FinetuneRequest, recipes: list[FinetuneRecipe], track: list[str]) -> Path:
+    """Do one run after the other; return the folder of the best."""
+    from bertworks.commands.finetune.run import run_finetune
+    from bertworks.commands.finetune.sweep import sweep
+    from bertworks.training.trackers import track_events
+
     if len(recipes) > 1:
-        return _best_of(sweep(request, recipes), len(recipes))
+        return _best_of(sweep(request, recipes, track), len(recipes))
     is_finished = False
     with StatusLine(FINETUNE_LOG_STEPS) as line:
         printer = FinetunePrinter(line)
-        for event in run_finetune(request):
+        for event in track_events(run_finetune(request), track, request.output):
             printer.show(event)
             is_finished = is_finished or event.model_folder is not None
     if not is_finished:  # Ctrl-C: the last event said that a checkpoint was saved

@@ -26,7 +26,7 @@ class LocalizedFormatter(HelpFormatter):
         super().write_heading(localize(heading))
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        super().write_usage(prog, args, prefix if language() == "en" else localize("Usage:") + " ")
+        super().write_usage(prog, args, prefix if language() == "en" else localize("Usage:"))
 
     def write_text(self, text: str) -> None:
         """Write the description of a command, each paragraph in the language of the user."""

@@ -87,10 +87,10 @@ def format_fact(name: str, value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, Mapping):
         separator = "; " if any(isinstance(item, Mapping) for item in value.values()) else ", "
-        return separator.join(f"{key}{_colon(item)} {format_fact('', item)}" for key, item in value.items())
+        return separator.join(f"{key}{_colon(item)} {format_fact(name, item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(format_fact("", item) for item in value)
-    return str(value)
+    return localize(value) if name == "vocabularies" else str(value)
 
 
 def _colon(value: Any) -> str:

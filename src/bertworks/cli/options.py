@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bertworks.choices import DEVICES, ENGINES, PRECISIONS
+from bertworks.choices import DEVICES, ENGINES, PRECISIONS, TRACKERS
 from bertworks.cli.command import choice
 from bertworks.cli.completion import complete_model, complete_recipe
 
@@ -73,6 +73,10 @@ Device = Annotated[str, choice("device", DEVICES, "Device to compute on.")]
 Precision = Annotated[
     str | None,
     choice("precision", PRECISIONS, "Compute dtype; by default bf16 where the processor has it, else fp32."),
+]
+Track = Annotated[
+    list[str] | None,
+    choice("tracker", TRACKERS, "Experiment tracker that gets losses and scores; may be repeated."),
 ]
 Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: shard the model over all processes (FSDP2).")]
 Overrides = Annotated[

@@ -20,6 +20,7 @@ from bertworks.cli.options import (
     RunFolder,
     Seed,
     Shard,
+    Track,
     Vocabulary,
 )
 from bertworks.cli.printers import PRETRAIN_LOG_STEPS, PretrainPrinter, StatusLine
@@ -44,6 +45,7 @@ def pretrain_command(
     device: Device = "auto",
     vocab: Vocabulary = None,
     shard: Shard = False,
+    track: Track = None,
     overrides: Overrides = None,
 ) -> None:
     """Pretrain a model by RECIPE on a prepared corpus.
@@ -62,20 +64,22 @@ def pretrain_command(
         PretrainRequest(
             recipe=read_pretrain_recipe(path, options, overrides or []), corpus=data, output=output, vocabulary=vocab,
             device=device, shard=shard,
-        )
+        ),
+        track or [],
     )  # fmt: skip
 
 
-def run(request: PretrainRequest) -> None:
+def run(request: PretrainRequest, track: list[str]) -> None:
     """Run, print the events, and show how the first and the last model fill the same masks."""
     from bertworks.commands.pretrain.run import run_pretrain
     from bertworks.objectives.registry import objective_of
     from bertworks.parallel.process_group import is_main_process
+    from bertworks.training.trackers import track_events
 
     is_interrupted = False
     with StatusLine(PRETRAIN_LOG_STEPS) as line:
         printer = PretrainPrinter(line, objective_of(request.recipe.objective).pair_task)
-        for event in run_pretrain(request):
+        for event in track_events(run_pretrain(request), track, request.output):
             printer.show(event)
             is_interrupted = is_interrupted or event.is_interrupted
     if is_main_process():

@@ -21,7 +21,7 @@ _COPY_PATTERNS = (*CONFIG_AND_TOKENIZER_FILES, "LICENSE*")
 def check_output(path: Path) -> None:
     """Refuse an output folder that is not empty."""
     if not is_vacant(path):
-        raise FolderError(f"{path} already exists; choose another folder with --output, or remove it")
+        raise FolderError(f"{path} already exists; choose another output folder, or remove it")
 
 
 def copy_settings(model: Path, output: Path, config: dict[str, Any], tokenizer: Tokenizer) -> None:

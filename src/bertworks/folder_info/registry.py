@@ -67,8 +67,10 @@ def _find_kind(path: Path) -> FolderKind:
                 return kind
         except BertworksError:  # a file that only this kind has, but damaged
             return kind
-    names = ", ".join(kind.name for kind in KINDS[:-1])
     if path.is_file():
         raise FolderError(f"{path} is a file, and not one of `bertworks embed`; give a folder")
     content = ", ".join(sorted(entry.name for entry in path.iterdir())[:3]) or "nothing"
-    raise FolderError(f"{path} is no {names} or {KINDS[-1].name}: it holds {content}; give a folder of one of these")
+    raise FolderError(
+        f"{path} is of no kind that bertworks knows: it holds {content}; give the folder of a model, run, checkpoint, "
+        "corpus, vocabulary, export, sweep, comparison or bundle"
+    )

@@ -70,10 +70,7 @@ def describe_corpus(folder: Path) -> FolderInfo:
         "characters": manifest["characters"],
         "languages": manifest.get("languages"),
         "sources": [source["path"] for source in manifest["sources"]],
-        "vocabularies": {
-            key: f"{entry.get('kind', 'unknown')}, {entry['size']:,}, {entry['counts'].get('tokens', 0):,}"
-            for key, entry in tokens.items()
-        },
+        "vocabularies": {key: _describe_tokens(entry) for key, entry in tokens.items()},
         "disk space": total_bytes(folder),
     }
     return FolderInfo(
@@ -84,6 +81,12 @@ def describe_corpus(folder: Path) -> FolderInfo:
         facts=known(facts),
         next_command=f"bertworks plan --data {folder} --budget 2h",
     )
+
+
+def _describe_tokens(entry: dict[str, Any]) -> str:
+    """Return the vocabulary of a corpus in words: its kind, its size, and the length of the corpus in its tokens."""
+    num_tokens = entry["counts"].get("tokens", 0)
+    return f"{entry.get('kind', 'unknown')} of {entry['size']:,}, {num_tokens:,} tokens of text"
 
 
 def is_vectors(path: Path) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.datasets.files import Record
 from bertworks.embeddings.pooling import Pooling, read_pooling
 from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule, stored_window_rule
 from bertworks.engines.optional import import_optional
@@ -27,7 +26,7 @@ from bertworks.models.hub import fetch
 from bertworks.models.load_report import LoadReport
 from bertworks.models.metadata import read_metadata
 from bertworks.tasks.contract import GenerativeTask
-from bertworks.tasks.inputs import Input, fields_from_input
+from bertworks.tasks.inputs import Input, record_of_input
 from bertworks.vocabulary.text_coverage import CoverageWarning, TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
@@ -106,7 +105,7 @@ class LoadedModel:
         if isinstance(texts, str | Mapping):
             raise InputError("a single text was given instead of several; put it into a list: [text]")
         task = self.predictor.module.task
-        records = (Record(fields_from_input(task, text), f"text {index}") for index, text in enumerate(texts))
+        records = (record_of_input(task, text, f"text {index}") for index, text in enumerate(texts))
         examples = task.read_unlabelled(records, {})
         return [prediction for _, prediction in self.predictor.predict(examples)]
 

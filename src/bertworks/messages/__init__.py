@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import re
+from dataclasses import dataclass
 from importlib.resources import files
 
 LANGUAGES = ("en", "zh")
@@ -42,7 +43,7 @@ def localize_sentences(text: str) -> str:
     """Return a text of several sentences, each of which is a message."""
     if language() == "en":
         return text
-    return "".join(_translate(sentence, language()) for sentence in _SENTENCE_END.split(text))
+    return _join_sentences([_translate(sentence, language()) for sentence in _SENTENCE_END.split(text)])
 
 
 @functools.cache
@@ -52,17 +53,28 @@ def read_catalogue(code: str) -> dict[str, str]:
     return content
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pattern:
+    """An entry with values: what it matches, which of its values are messages, and its longest part without values."""
+
+    expression: re.Pattern[str]
+    are_messages: list[bool]
+    landmark: str
+    translation: str
+
+
 @functools.cache
-def _patterns(code: str) -> list[tuple[re.Pattern[str], list[bool], str]]:
-    """Return the entries with values, as pattern, whether each value is a message, and translation; longest first."""
-    keys = [key for key in read_catalogue(code) if _PLACEHOLDER.search(key) and _is_distinctive(key)]
+def _patterns(code: str) -> list[_Pattern]:
+    """Return the entries with values."""
     return [
-        (
-            re.compile("(.*?)".join(map(re.escape, _PLACEHOLDER.split(key))), re.DOTALL),
-            [mark == "{~}" for mark in _PLACEHOLDER.findall(key)],
-            read_catalogue(code)[key],
+        _Pattern(
+            expression=re.compile("(.*?)".join(map(re.escape, _PLACEHOLDER.split(key))), re.DOTALL),
+            are_messages=[mark == "{~}" for mark in _PLACEHOLDER.findall(key)],
+            landmark=max(_PLACEHOLDER.split(key), key=len),
+            translation=translation,
         )
-        for key in sorted(keys, key=lambda key: -len(_PLACEHOLDER.sub("", key)))
+        for key, translation in read_catalogue(code).items()
+        if _PLACEHOLDER.search(key) and _is_distinctive(key)
     ]
 
 
@@ -72,14 +84,50 @@ def _is_distinctive(key: str) -> bool:
 
 
 def _translate(text: str, code: str) -> str:
+    return _best_translation(text, code)[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _best_translation(text: str, code: str) -> tuple[str, int]:
+    """Return the translation that leaves the fewest characters as they are, and how many these are.
+
+    A message may be the value of another one, and then several entries match: "x: not JSON (the file is read as …)".
+    """
     exact = read_catalogue(code).get(text)
     if exact is not None:
-        return exact
-    for pattern, are_messages, translation in _patterns(code):
-        match = pattern.fullmatch(text)
+        return exact, 0
+    best = min(_translation_after_place(text, code), _translation_by_sentence(text, code), key=lambda pair: pair[1])
+    for pattern in _patterns(code):
+        match = pattern.expression.fullmatch(text) if pattern.landmark in text else None
         if match is not None:
-            values = zip(match.groups(), are_messages, strict=True)
-            return translation.format(
-                *(_translate(value, code) if is_message else value for value, is_message in values)
-            )
-    return text
+            values = [
+                _best_translation(value, code) if is_message else (value, len(value))
+                for value, is_message in zip(match.groups(), pattern.are_messages, strict=True)
+            ]
+            num_kept = sum(count for _, count in values)
+            if num_kept < best[1]:
+                best = pattern.translation.format(*(value for value, _ in values)), num_kept
+    return best
+
+
+def _translation_after_place(text: str, code: str) -> tuple[str, int]:
+    """Return a message after the place it is about, "recipe.toml: a message"; the text itself if it has none."""
+    place, colon, message = text.partition(": ")
+    translation, num_kept = _best_translation(message, code) if colon else (message, len(message))
+    if translation == message:
+        return text, len(text)
+    return f"{place}：{translation}", len(place) + num_kept + len(colon)
+
+
+def _translation_by_sentence(text: str, code: str) -> tuple[str, int]:
+    """Return a text of several sentences, each of which is a message or stays as it is."""
+    sentences = _SENTENCE_END.split(text)
+    if len(sentences) == 1:
+        return text, len(text)
+    translations = [_best_translation(sentence, code) for sentence in sentences]
+    return _join_sentences([translation for translation, _ in translations]), sum(count for _, count in translations)
+
+
+def _join_sentences(sentences: list[str]) -> str:
+    """Join sentences, with a space after each that ends as in English."""
+    return "".join(f"{sentence} " if sentence[-1:].isascii() else sentence for sentence in sentences).rstrip()

@@ -80,6 +80,8 @@ def open_source(path: Path) -> FolderSource:
             unexpected_keys=release.report.unexpected_keys,
             notes=release.report.notes,
         )
+    if find_weights(path / "model") is not None:
+        raise FolderError(f"{path} is the folder of a run; give that of its model: {path / 'model'}")
     raise FolderError(
         f"{path} has no weights; it needs one of {', '.join(READERS)}, or the files of a TensorFlow release with "
         f"bert_config.json"

@@ -39,6 +39,14 @@ def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
     raise InputError(f"got {len(value)} texts; the task '{task.name}' takes {describe_input_fields(task)}")
 
 
+def record_of_input(task: Task | type[Task], value: Input, location: str) -> Record:
+    """Return an input as a record; an error names its location."""
+    try:
+        return Record(fields_from_input(task, value), location)
+    except InputError as error:
+        raise InputError(f"{location}: {error}") from None
+
+
 def example_from_input(task: Task, value: Input, location: str, example_id: str) -> Any:
     """Return the example of one input; raise InputError, naming the location, if the task does not take it."""
     fields = fields_from_input(task, value)

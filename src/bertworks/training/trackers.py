@@ -1,4 +1,4 @@
-"""Experiment trackers: the records of a run in, a run of Weights & Biases or MLflow out.
+"""Experiment trackers: the events of a run in, a run of Weights & Biases or MLflow out.
 
 Both are optional, and work offline: WANDB_MODE=offline writes into the run folder; MLflow writes there unless
 MLFLOW_TRACKING_URI names a server.
@@ -7,28 +7,32 @@ MLFLOW_TRACKING_URI names a server.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertworks.errors import MissingDependencyError, SettingsError
+from bertworks.parallel.process_group import is_main_process
 from bertworks.records import RecordMirror, RunRecord
 from bertworks.settings import recipe_table
 from bertworks.training.events import scalars_of
 
 _PROJECT = "bertworks"
 _MAX_PARAMETER = 500  # characters of a parameter in MLflow
+# By the name of a tracker: its module, its package, and what it is called.
+_PACKAGES = {"wandb": ("wandb", "wandb", "Weights & Biases"), "mlflow": ("mlflow", "mlflow-skinny", "MLflow")}
+
+EventT = TypeVar("EventT")
 
 
 class WandbWriter:
     """Writes the records of a run to Weights & Biases; the name of the run is that of its folder."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise MissingDependencyError("wandb", "wandb", "tracking a run with Weights & Biases") from error
+        import wandb
+
         self._run = wandb.init(project=_PROJECT, name=folder.name, dir=str(folder), config=dict(settings))
         self._last_step = 0
 
@@ -51,10 +55,8 @@ class MlflowWriter:
     """Writes the records of a run to MLflow: into the subfolder `mlruns`, or to the server of the environment."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        try:
-            from mlflow import MlflowClient
-        except ImportError as error:
-            raise MissingDependencyError("mlflow-skinny", "mlflow", "tracking a run with MLflow") from error
+        from mlflow import MlflowClient
+
         uri = os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlruns").resolve().as_uri()
         if uri.startswith("file:"):  # MLflow prefers a database, which needs its larger package
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -77,15 +79,42 @@ class MlflowWriter:
 TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], RecordMirror]] = {"wandb": WandbWriter, "mlflow": MlflowWriter}
 
 
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse trackers that do not exist or are not installed: before a run, not at its first record."""
+    for name in names:
+        if name not in TRACKERS:
+            raise SettingsError(f"there is no tracker '{name}'; choose one of: {', '.join(TRACKERS)}")
+        module, package, title = _PACKAGES[name]
+        if importlib.util.find_spec(module) is None:
+            raise MissingDependencyError(package, name, f"tracking a run with {title}")
+
+
+def track_events(events: Iterator[EventT], names: Sequence[str], folder: Path) -> Iterator[EventT]:
+    """Yield the events of pretraining or fine-tuning, and pass their records to these trackers."""
+    with track_records(names if is_main_process() else (), folder) as add:
+        for event in events:
+            record = _record_of(event)
+            if record is not None:
+                add(record)
+            yield event
+
+
+def _record_of(event: Any) -> RunRecord | None:
+    """Return what trackers get of an event; the steps of an adaptation, which count from 1 themselves, are left out."""
+    if event.step is not None:
+        phase = getattr(event, "phase", "pretrain")
+        return None if phase == "adapt" else event.step.to_record(phase)
+    record: RunRecord | None = getattr(event, "score", None) or getattr(event, "held_out", None)
+    return record
+
+
 @contextlib.contextmanager
 def track_records(names: Sequence[str], folder: Path) -> Iterator[Callable[[RunRecord], None]]:
     """Yield a function that passes records to these trackers.
 
     They start with the first record, when the recipe of the run is in its folder.
     """
-    for name in names:
-        if name not in TRACKERS:
-            raise SettingsError(f"there is no tracker '{name}'; choose one of: {', '.join(TRACKERS)}")
+    check_trackers(names)
     writers: list[RecordMirror] = []
 
     def add(record: RunRecord) -> None:

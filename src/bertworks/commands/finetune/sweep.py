@@ -22,6 +22,7 @@ from bertworks.errors import FolderError, SettingsError
 from bertworks.folder_lock import lock_folder, remove_dead_lock
 from bertworks.models.provenance import BASE_HASH, hashes_of
 from bertworks.tasks.registry import task_of
+from bertworks.training.trackers import track_events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +89,19 @@ def runs_of(request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]) -> list
     ]
 
 
-def sweep(request: FinetuneRequest, recipes: Sequence[FinetuneRecipe]) -> Iterator[FinetuneEvent | Outcome]:
+def sweep(
+    request: FinetuneRequest, recipes: Sequence[FinetuneRecipe], track: Sequence[str] = ()
+) -> Iterator[FinetuneEvent | Outcome]:
     """Run one recipe after the other, each in its own subfolder; skip finished runs.
 
-    At the end `sweep.json` holds all outcomes.
+    At the end `sweep.json` holds all outcomes. `track` names experiment trackers, which get each run as one of theirs.
     """
     outcomes = []
     runs = runs_of(request, recipes)
     with lock_folder(request.output):
         for number, run in enumerate(runs, 1):
             yield FinetuneEvent(note=f"run {number} of {len(recipes)}: {run.output.name}")
-            yield from complete_run(run)
+            yield from track_events(complete_run(run), track, run.output)
             outcome = outcome_of(run)
             if outcome is None:
                 return  # interrupted
