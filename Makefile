@@ -15,7 +15,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # The promise: a pretrained model, fine-tuned, beside random weights and a bag of words; then pretraining from scratch.
 demo: $(VENV)/.core
 	rm -rf demo
-	$(BIN)/bertworks fill-mask en-small "She opened the [MASK] and looked out of the window."
+	$(BIN)/bertworks fill-mask en-small "I have never [MASK] this film before."
 	$(BIN)/bertworks fill-mask zh-small "酒店的服务很[MASK]，下次还会来。"
 	$(BIN)/bertworks finetune python-docs --data demo/labelled --model en-small --output demo/tuned
 	$(BIN)/bertworks finetune python-docs --data demo/labelled --vocab en-small --set model.size=mini --output demo/random

@@ -1,6 +1,6 @@
 """The last lines of `make demo`: two fine-tuning runs on the same examples in, a table of scores on dev out.
 
-    python release/demo_scores.py PRETRAINED_RUN RANDOM_RUN
+python release/demo_scores.py PRETRAINED_RUN RANDOM_RUN
 """
 
 from __future__ import annotations

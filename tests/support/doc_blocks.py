@@ -22,7 +22,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CODE = ("bash", "console", "python")
 PAGE_NEEDS = {"docs/results.md": "data"}  # a script writes these pages
-NEEDS = ("data", "hardware", "install", "model package", "network", "server", "time")
+NEEDS = ("data", "hardware", "install", "network", "server", "time")
 _BLOCK = re.compile(
     r"^(?:<!-- needs: (?P<need>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
 )
