@@ -2,6 +2,7 @@
 
 import random
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +165,18 @@ def test_heads_that_the_model_lacks_are_drawn_and_told(bertworks: RunCommand, fo
     assert TABLE not in told
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_phases_longer_than_the_model_s_positions_are_shortened(bertworks: RunCommand, folder: Path):
+    phases = "phases=[{max_length=16, steps=1}, {max_length=64, steps=1}]"
+    arguments = ["--data", "domain-corpus", "--output", "shortened", "--recipe", "short.toml", "--set", phases]
+    result = bertworks("adapt", "general/model", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert "the model has 32 positions: phases of 64 tokens are shortened to that" in result.stdout
+    recipe = tomllib.loads((folder / "shortened" / "recipe.toml").read_text(encoding="utf-8"))
+    assert [phase["max_length"] for phase in recipe["phases"]] == [16, 32]
+    assert bertworks("adapt", "general/model", *arguments).returncode == 0  # it recognizes its finished run
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -172,7 +185,6 @@ def test_heads_that_the_model_lacks_are_drawn_and_told(bertworks: RunCommand, fo
             "general is the folder of a run; give that of its model: general/model",
         ),
         (["domain.txt", "--recipe", "short.toml"], "domain.txt is a file"),
-        (["general/model"], "512 tokens, but general/model has only 32 positions"),
         (["general/model", "--recipe", "no-such"], "there is no recipe 'no-such'"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +54,19 @@ def resolve_model_init(recipe: PretrainRecipe, tokenizer: Tokenizer, init_model:
     check_tied(folder)
     resized = resize_token_embeddings(folder, tokenizer)
     config = folder.family.config_from_dict(resized.config)
-    max_length = max(phase.max_length for phase in recipe.phases)
-    if max_length > config.max_length:
-        raise SettingsError(
-            f"the recipe has sequences of {max_length} tokens, but {init_model} has only "
-            f"{config.max_length} positions; lower max_length of the phase"
-        )
     check_objective(config.model_type, recipe.objective)
     sentence_files = read_sentence_files(folder.path)
     return ModelInit(config, tokenizer, resized, _digest(resized.tensors), sentence_files=sentence_files)
+
+
+def shorten_phases(recipe: PretrainRecipe, config: EncoderConfig) -> tuple[PretrainRecipe, list[str]]:
+    """Return the recipe with sequences that fit the positions of an existing model, and a note if some did not."""
+    longest = max(phase.max_length for phase in recipe.phases)
+    if longest <= config.max_length:
+        return recipe, []
+    phases = tuple(replace(phase, max_length=min(phase.max_length, config.max_length)) for phase in recipe.phases)
+    note = f"the model has {config.max_length} positions: phases of {longest} tokens are shortened to that"
+    return replace(recipe, phases=phases), [note]
 
 
 def new_model_folder(model: ModelRecipe | None, vocabulary: Path | None) -> ModelFolder:

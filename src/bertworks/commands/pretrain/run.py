@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from bertworks.commands.pretrain.batches import PretrainBatches
-from bertworks.commands.pretrain.build import build, resolve_model_init, write_model
+from bertworks.commands.pretrain.build import build, resolve_model_init, shorten_phases, write_model
 from bertworks.commands.pretrain.consistency import check_consistency, run_fingerprint
 from bertworks.commands.pretrain.corpus_check import CorpusCheck
 from bertworks.commands.pretrain.micro_batch import fit_recipe_to_memory
@@ -169,6 +169,8 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     request = replace(request, recipe=replace(request.recipe, precision=precision_name))
     precision = Precision(precision_name, device)
     model_init = resolve_model_init(request.recipe, corpus.tokenizer, request.init_model)
+    recipe, length_notes = shorten_phases(request.recipe, model_init.config)
+    request = replace(request, recipe=recipe)
     run_info_path = request.output / "run.json"
     previous = read_json(run_info_path, "the run.json of a run") if run_info_path.exists() else {}
     earlier = read_earlier_recipe(request.output, request.recipe)
@@ -187,7 +189,7 @@ def _open(request: PretrainRequest) -> tuple[_PretrainRun, list[str]]:
     run_info = collect_run_info(corpus, token_counts, recipe.micro_batch_size, previous)
     run_info |= folders_of(request.init_model, corpus.folder)
     run_info |= {"sharded": num_shards > 1, "precision": precision.name}
-    notes += [precision_note, *model_notes]
+    notes += [precision_note, *length_notes, *model_notes]
     notes += [*describe_changes(previous, run_info), *_describe_run(recipe, run_info, module)]
     run_info["earlier_recipes"] = list(previous.get("earlier_recipes", []))
     if earlier is not None:
