@@ -32,6 +32,7 @@ def bertworks(folder: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCom
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model in which 好 has probability 1/2, 坏 1/4, and 12 others the rest."""
     folder = tmp_path_factory.mktemp("fill-mask")
+    (folder / "empty").mkdir()
     (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
     config = BertConfig(
         vocab_size=len(TOKENS),
@@ -102,7 +103,8 @@ def test_many_masks_are_printed_whatever_the_terminal_width(bertworks: RunComman
         (["model", "天" * 40 + "[MASK]"], "43 tokens"),
         (["./no/such/folder", WEATHER], "there is no folder ./no/such/folder"),
         (["vocab.txt", WEATHER], "vocab.txt is a file"),
-        ([".", WEATHER], "has no weights"),
+        ([".", WEATHER], ". is the folder of a run; give that of its model: model"),
+        (["empty", WEATHER], "empty has no weights"),
     ],
 )
 def test_a_user_error_is_one_sentence_and_exit_code_2(bertworks: RunCommand, arguments: list[str], message: str):

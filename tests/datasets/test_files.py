@@ -168,7 +168,7 @@ def test_a_duplicate_column_raises_an_error(tmp_path: Path):
 
 
 def test_missing_empty_and_compressed_files_raise_an_error(tmp_path: Path):
-    assert "No such file" in error_message(tmp_path / "none.tsv")
+    assert "none.tsv cannot be read: there is no such file" in error_message(tmp_path / "none.tsv")
     assert error_message(write(tmp_path, "empty.tsv", "")).startswith("empty.tsv is empty")
     assert "gzip data" in error_message(write(tmp_path, "t.tsv", gzip.compress(TABLE.encode())))
     assert "truncated" in error_message(write(tmp_path, "t.tsv.gz", gzip.compress(TABLE.encode() * 9)[:-9]))
