@@ -89,3 +89,23 @@ def test_settings_that_muon_cannot_follow_are_refused():
         BertAdam(nn.Linear(2, 2), SETTINGS)
     with pytest.raises(SettingsError, match="no optimizer 'lamb'; choose one of: adam, muon"):
         AdamSettings(name="lamb")
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+def test_embeddings_have_a_learning_rate_of_their_own(name: str):
+    """The first step of Adam is the learning rate in size, whatever the gradient."""
+    module = nn.Module()
+    module.encoder = encoder()
+    before = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    settings = AdamSettings(name=name, clip=0.0, weight_decay=0.0, eps=1e-12)
+    optimizer = BertAdam(module, settings, LayerwiseSettings(embedding_lr_ratio=5.0))
+    set_gradients(module, 0)
+    optimizer.step(1e-3)
+    for parameter_name, expected in {
+        "encoder.token_embeddings.weight": 5e-3,
+        "encoder.position_embeddings.weight": 5e-3,
+        "encoder.layers.0.norm.weight": 1e-3,
+        "encoder.pooler.weight": 1e-3,
+    }.items():
+        change = (module.get_parameter(parameter_name).detach() - before[parameter_name]).abs()
+        assert float(change.median()) == pytest.approx(expected, rel=1e-3), parameter_name

@@ -52,6 +52,7 @@ class LayerwiseSettings:
     """Learning rates by depth, for any encoder (ULMFiT's discriminative fine-tuning and gradual unfreezing).
 
     layer_lr_decay      the learning rate of a layer divided by that of the layer above it
+    embedding_lr_ratio  the learning rate of the embeddings, beside what layer_lr_decay makes of it
     num_frozen_layers   the embeddings and this many layers above them are not trained; 0: all are trained
     unfreeze_steps      gradual unfreezing: the head is trained from the start, and after every so many steps one more
                         layer, from the top down; 0: all from the start
@@ -62,8 +63,11 @@ class LayerwiseSettings:
     num_frozen_layers: int = 0
     unfreeze_steps: int = 0
     unfreeze_ratio: float = 0.0
+    embedding_lr_ratio: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.embedding_lr_ratio < math.inf:
+            raise SettingsError(f"embedding_lr_ratio is {self.embedding_lr_ratio}; it must be above 0, 1: no change")
         if not 0 < self.layer_lr_decay <= 1 or not 0 <= self.unfreeze_ratio <= 1:
             raise SettingsError(
                 f"layer_lr_decay is {self.layer_lr_decay} and unfreeze_ratio {self.unfreeze_ratio}; the first must be "
@@ -79,11 +83,16 @@ class LayerwiseSettings:
         steps = max(1, round(num_steps * self.unfreeze_ratio / (num_layers + 1)))
         return replace(self, unfreeze_steps=steps, unfreeze_ratio=0.0)
 
-    def factor(self, depth_from_top: int, step: int) -> float:
+    @property
+    def is_equal_for_layers(self) -> bool:
+        """Whether all layers, the embeddings aside, have one learning rate from the first step on."""
+        return replace(self, embedding_lr_ratio=1.0) == LayerwiseSettings()
+
+    def factor(self, depth_from_top: int, step: int, is_embedding: bool = False) -> float:
         """Return the learning rate factor of a parameter that is `depth_from_top` layers below the top one."""
         if self.unfreeze_steps and depth_from_top > step // self.unfreeze_steps:
             return 0.0
-        return self.layer_lr_decay**depth_from_top
+        return self.layer_lr_decay**depth_from_top * (self.embedding_lr_ratio if is_embedding else 1.0)
 
 
 def parameter_depths(module: nn.Module) -> dict[str, int]:
@@ -135,19 +144,18 @@ class BertAdam:
         self._local_parameters = {name: to_local(parameter) for name, parameter in self._parameters.items()}
         self.weight_average = WeightAverage(self._local_parameters, ema_decay) if ema_decay else None
         self._muon = self._make_muon() if settings.name == "muon" else None
-        groups: dict[tuple[bool, int], list[torch.Tensor]] = {}
+        groups: dict[tuple[bool, int, bool], list[torch.Tensor]] = {}
         depths = parameter_depths(module)
         top = max((depths[name] for name in trainable), default=0)  # with tied embeddings there may be no head
         for name, parameter in self._adam_parameters.items():
-            depth_from_top = top - depths[name] if layerwise != LayerwiseSettings() else 0
+            depth_from_top = 0 if layerwise.is_equal_for_layers else top - depths[name]
+            is_embedding = layerwise.embedding_lr_ratio != 1.0 and depths[name] == 0 < top
             # Biases of relative attention have two dimensions.
             has_weight_decay = parameter.ndim > 1 and not name.endswith("bias")
-            groups.setdefault((has_weight_decay, depth_from_top), []).append(parameter)
+            groups.setdefault((has_weight_decay, depth_from_top, is_embedding), []).append(parameter)
+        keys = ("has_weight_decay", "depth_from_top", "is_embedding")
         self._adam = torch.optim.AdamW(
-            [
-                {"params": parameters, "has_weight_decay": has_weight_decay, "depth_from_top": depth_from_top}
-                for (has_weight_decay, depth_from_top), parameters in groups.items()
-            ],
+            [{"params": parameters, **dict(zip(keys, values, strict=True))} for values, parameters in groups.items()],
             betas=(settings.beta1, settings.beta2),
             fused=all(values.device.type in _FUSED_DEVICES for values in self._local_parameters.values()),
         )
@@ -161,7 +169,7 @@ class BertAdam:
         }
 
     def _make_muon(self) -> LayerMuon:
-        if self._is_sharded or self.layerwise != LayerwiseSettings():
+        if self._is_sharded or not self.layerwise.is_equal_for_layers:
             raise SettingsError(
                 "the optimizer muon needs whole matrices and one learning rate for all layers: use adam"
             )
@@ -187,7 +195,8 @@ class BertAdam:
             torch._foreach_mul_(grads, factor)
         self.num_steps += 1
         for group in self._adam.param_groups:
-            group_lr = learning_rate * self.layerwise.factor(group["depth_from_top"], self.num_steps - 1)
+            lr_factor = self.layerwise.factor(group["depth_from_top"], self.num_steps - 1, group["is_embedding"])
+            group_lr = learning_rate * lr_factor
             weight_decay = self.settings.weight_decay if group["has_weight_decay"] else 0.0
             group |= self._group_settings(group_lr, weight_decay)
         self._adam.step()

@@ -61,6 +61,10 @@ def test_learning_rates_by_depth():
     gradual = LayerwiseSettings(unfreeze_steps=10)
     assert [gradual.factor(1, step) for step in (9, 10)] == [0.0, 1.0]
     assert [gradual.factor(2, step) for step in (19, 20)] == [0.0, 1.0]
+    fast = LayerwiseSettings(layer_lr_decay=0.5, embedding_lr_ratio=6.0)
+    assert [fast.factor(3, 0, is_embedding) for is_embedding in (False, True)] == [0.125, 0.75]
+    with pytest.raises(SettingsError, match="embedding_lr_ratio is 0; it must be above 0"):
+        LayerwiseSettings(embedding_lr_ratio=0)
 
 
 def test_layers_unfreeze_over_a_ratio_of_the_run():
