@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -46,6 +46,11 @@ class AdamSettings:
         if self.name not in OPTIMIZERS:
             raise SettingsError(f"there is no optimizer '{self.name}'; choose one of: {', '.join(OPTIMIZERS)}")
 
+    def hashed_settings(self) -> dict[str, Any]:
+        """Return what must be equal for a checkpoint to be resumed; the keys of Muon came later than checkpoints."""
+        ignored = ("name", "momentum") if self.name == "adam" else ()
+        return {name: value for name, value in asdict(self).items() if name not in ignored}
+
 
 @dataclass(frozen=True, slots=True)
 class LayerwiseSettings:
@@ -75,6 +80,11 @@ class LayerwiseSettings:
             )
         if self.unfreeze_steps and self.unfreeze_ratio:
             raise SettingsError("unfreeze_steps and unfreeze_ratio exclude each other; set only one")
+
+    def hashed_settings(self) -> dict[str, Any]:
+        """Return what must be equal for a checkpoint to be resumed; embedding_lr_ratio came later than checkpoints."""
+        ignored = ("embedding_lr_ratio",) if self.embedding_lr_ratio == 1.0 else ()
+        return {name: value for name, value in asdict(self).items() if name not in ignored}
 
     def resolve(self, num_steps: int, num_layers: int) -> LayerwiseSettings:
         """Return the settings with unfreeze_ratio converted to unfreeze_steps, for a run of `num_steps`."""

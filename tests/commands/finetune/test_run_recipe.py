@@ -13,7 +13,7 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.run_recipe import hashed_settings, with_defaults, write_run_recipe
 from bertworks.errors import FolderError
 from bertworks.settings import to_toml
-from bertworks.training.optimizer import AdamSettings
+from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 
 RECIPE = FinetuneRecipe(learning_rate=1e-4, epochs=2)
 ADAPTED = replace(RECIPE, adapt=AdaptSettings(epochs=3))
@@ -58,6 +58,9 @@ def test_the_hashed_settings_are_those_of_earlier_versions_unless_new_keys_are_u
     assert hashed_settings(ADAPTED)["adapt"]["epochs"] == 3
     assert hashed_settings(replace(RECIPE, class_weights="balanced"))["class_weights"] == "balanced"
     assert hashed_settings(replace(RECIPE, optimizer=AdamSettings(name="muon")))["optimizer"]["momentum"] == 0.95
+    fast = replace(RECIPE, layerwise=LayerwiseSettings(embedding_lr_ratio=5.0))
+    assert hashed_settings(fast)["layerwise"]["embedding_lr_ratio"] == 5.0
+    assert "embedding_lr_ratio" not in settings["layerwise"]
     assert hashed_settings(replace(RECIPE, baselines=False)) == settings
 
 

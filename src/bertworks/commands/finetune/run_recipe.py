@@ -39,7 +39,8 @@ def run_table(folder: Path) -> dict[str, Any]:
 def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
     """Return the settings that must be equal for a checkpoint to be resumed.
 
-    Keys of later versions count only if they are used: [adapt], class_weights, Muon. Baselines do not change the model.
+    Keys of later versions count only if they are used: [adapt], class_weights, Muon,
+    embedding_lr_ratio. Baselines do not change the model.
     """
     settings = asdict(recipe)
     del settings["baselines"]
@@ -47,10 +48,8 @@ def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
         del settings["adapt"]
     if not recipe.class_weights:
         del settings["class_weights"]
-    if recipe.optimizer.name == "adam":
-        settings["optimizer"] = {
-            name: value for name, value in settings["optimizer"].items() if name not in ("name", "momentum")
-        }
+    settings["optimizer"] = recipe.optimizer.hashed_settings()
+    settings["layerwise"] = recipe.layerwise.hashed_settings()
     if recipe.evals_per_epoch.is_integer():  # it was an integer once
         settings["evals_per_epoch"] = int(recipe.evals_per_epoch)
     return settings

@@ -80,10 +80,8 @@ def recipe_hash(recipe: PretrainRecipe, corpus: Corpus, init_digest: str = "") -
     if not recipe.ema_decay:
         ignored.add("ema_decay")
     settings = {name: value for name, value in asdict(recipe).items() if name not in ignored}
-    if recipe.optimizer.name == "adam":  # the keys of Muon were added later
-        settings["optimizer"] = {
-            name: value for name, value in settings["optimizer"].items() if name not in ("name", "momentum")
-        }
+    settings["optimizer"] = recipe.optimizer.hashed_settings()
+    settings["layerwise"] = recipe.layerwise.hashed_settings()
     for name in ("generator_size", "local_attention", "global_attn_every_n_layers"):  # added later
         if settings["model"][name] is None:
             del settings["model"][name]
