@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 folder = Path(__file__).parent / "model"
 
