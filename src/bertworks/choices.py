@@ -16,7 +16,10 @@ FEATURE_STRATEGIES = (
     "sum-all",
     "sum-with-embeddings",
 )
-POOLINGS = ("mean", "first", "max", "lasttoken", "mean_sqrt_len", "weightedmean")
+# The names of sentence-transformers.
+POOLINGS = ("mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean")
+# Other names that are read: those that bertworks wrote before, and TEI's.
+POOLING_ALIASES = {"first": "cls", "mean_sqrt_len": "mean_sqrt_len_tokens", "last_token": "lasttoken"}
 VOCABULARY_KINDS = ("wordpiece", "bpe", "byte-bpe", "unigram", "words", "jieba-words")
 WORD_VECTOR_KINDS = ("glove", "skip-gram", "cbow")
 COMPARE_RECIPES = ("family", "ablations", "masking", "sizes", "convergence")

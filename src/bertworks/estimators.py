@@ -166,7 +166,7 @@ class BertRegressor(RegressorMixin, BertTaskEstimator):  # type: ignore[misc]
 class BertTransformer(TransformerMixin, BertEstimator):  # type: ignore[misc]
     """Texts to vectors: the features of a model that is not trained further.
 
-    pooling    mean, first, max, …; None: what the model's folder states
+    pooling    mean, cls, max, …; None: what the model's folder states
     truncate   use the first tokens of a long text only, as sentence-transformers does
     """
 

@@ -103,7 +103,7 @@ class Model(LoadedModel):
     ) -> Any:
         """Return the vector of a text, (D,), or one per text, (N, D), pooled over its tokens.
 
-        The pooling is mean, first, max, …; by default what the folder states. A text longer than the model's maximum is
+        The pooling is mean, cls, max, …; by default what the folder states. A text longer than the model's maximum is
         split into overlapping windows, in which each token counts once; with `truncate` its first tokens alone count,
         as in sentence-transformers.
         """

@@ -118,7 +118,7 @@ def test_a_sentence_transformers_model_stays_one(bertworks: RunCommand, folder: 
     assert bertworks("adapt", "sentences", *arguments).returncode == 0
     pooling = read_pooling(folder / "adapted" / "model")
     assert pooling == read_pooling(folder / "sentences")
-    assert (pooling.kinds, pooling.normalize, pooling.prompt, pooling.max_length) == (("first",), True, "the ", 12)
+    assert (pooling.kinds, pooling.normalize, pooling.prompt, pooling.max_length) == (("cls",), True, "the ", 12)
     adapted = SentenceTransformer("adapted/model", device="cpu").encode(TEXTS)
     ours = load("adapted/model", precision="fp32").encode(TEXTS, truncate=True)
     np.testing.assert_allclose(ours, adapted, atol=1e-5)

@@ -68,7 +68,7 @@ def test_embed_prints_the_size_and_the_pooling(embed: RunCommand):
 
 def test_the_pooling_of_a_sentence_transformers_folder_is_used_and_printed(embed: RunCommand):
     result = embed("pooled", "texts.txt", "--output", "v.npy")
-    assert "v.npy: 4 texts, vectors of size 16\npooling: first and max, L2-normalized\n" in result.stdout
+    assert "v.npy: 4 texts, vectors of size 16\npooling: cls and max, L2-normalized\n" in result.stdout
     np.testing.assert_allclose(np.linalg.norm(np.load("v.npy"), axis=1), 1.0, atol=1e-6)
     assert (
         "pooling: max, L2-normalized\n" in embed("pooled", "texts.txt", "--output", "m.npy", "--pooling", "max").stdout
@@ -76,9 +76,26 @@ def test_the_pooling_of_a_sentence_transformers_folder_is_used_and_printed(embed
 
 
 def test_truncate_counts_what_was_truncated(embed: RunCommand):
-    result = embed("plain", "texts.txt", "--output", "v.npy", "--truncate", "--pooling", "first")
-    assert "pooling: first\n" in result.stdout
+    result = embed("plain", "texts.txt", "--output", "v.npy", "--truncate", "--pooling", "cls")
+    assert "pooling: cls\n" in result.stdout
     assert "texts truncated: 1\ntokens truncated: 6\n" in result.stdout
+
+
+def test_the_former_name_of_a_pooling_is_accepted_and_its_current_name_written(embed: RunCommand):
+    result = embed("plain", "texts.txt", "--output", "v.npy", "--pooling", "first")
+    assert "pooling: cls\n" in result.stdout
+    assert json.loads(Path("v.npy.json").read_text())["pooling"] == ["cls"]
+    embed("plain", "texts.txt", "--output", "cls.npy", "--pooling", "cls")
+    assert Path("v.npy").read_bytes() == Path("cls.npy").read_bytes()
+
+
+def test_a_word_has_a_first_token_but_no_cls(embed: RunCommand):
+    result = embed("plain", "texts.txt", "--output", "words", "--level", "words", "--pooling", "first")
+    assert "pooling: first\n" in result.stdout
+    assert json.loads(Path("words/manifest.json").read_text())["pooling"] == ["first"]
+    refused = embed("plain", "texts.txt", "--output", "w", "--level", "words", "--pooling", "cls")
+    assert refused.returncode == 2
+    assert "--pooling cls is for whole texts; for words choose one of: mean, first, max" in refused.stderr
 
 
 def test_the_window_rule_of_a_folder_is_used(embed: RunCommand, models: Path, tmp_path: Path):

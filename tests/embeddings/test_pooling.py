@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling as PeerPo
 from small_models import write_pretrained
 
 import bertworks
-from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.pooling import POOLINGS, Pooling, read_pooling
 from bertworks.errors import FolderError, SettingsError
 
 WINDOW = np.array([[1.0, 9.0], [3.0, 2.0], [5.0, 4.0]], dtype=np.float32)
@@ -31,10 +31,10 @@ def pool(pooling: Pooling, *windows: tuple[npt.NDArray[np.float32], slice]) -> l
     ("kind", "vector"),
     [
         ("mean", [3.0, 5.0]),
-        ("first", [1.0, 9.0]),
+        ("cls", [1.0, 9.0]),
         ("max", [5.0, 9.0]),
         ("lasttoken", [5.0, 4.0]),
-        ("mean_sqrt_len", pytest.approx([9 / 3**0.5, 15 / 3**0.5])),
+        ("mean_sqrt_len_tokens", pytest.approx([9 / 3**0.5, 15 / 3**0.5])),
         ("weightedmean", pytest.approx([22 / 6, 25 / 6])),  # (1 + 2 * 3 + 3 * 5) / 6, (9 + 2 * 2 + 3 * 4) / 6
     ],
 )
@@ -42,7 +42,7 @@ def test_pooling_of_one_window(kind: str, vector: list[float]):
     assert pool(Pooling(kinds=(kind,)), (WINDOW, ALL)) == vector
 
 
-@pytest.mark.parametrize(("kind", "vector"), [("mean", [4.0, 2.0]), ("first", [4.0, 5.0]), ("max", [5.0, 4.0])])
+@pytest.mark.parametrize(("kind", "vector"), [("mean", [4.0, 2.0]), ("cls", [4.0, 5.0]), ("max", [5.0, 4.0])])
 def test_only_the_given_positions_of_windows_are_pooled(kind: str, vector: list[float]):
     second_window = np.array([[7.0, 1.0], [4.0, 0.0], [99.0, 99.0]], dtype=np.float32)
     # (3, 2), (5, 4) and (4, 0) count: their mean is (4, 2); the first tokens are (1, 9) and (7, 1)
@@ -50,14 +50,32 @@ def test_only_the_given_positions_of_windows_are_pooled(kind: str, vector: list[
 
 
 def test_kinds_are_concatenated_and_normalized_together():
-    assert pool(Pooling(kinds=("first", "max")), (WINDOW, ALL)) == [1.0, 9.0, 5.0, 9.0]
+    assert pool(Pooling(kinds=("cls", "max")), (WINDOW, ALL)) == [1.0, 9.0, 5.0, 9.0]
     normalized = pool(Pooling(kinds=("mean",), normalize=True), (WINDOW, ALL))
     assert normalized == pytest.approx([3 / 34**0.5, 5 / 34**0.5])
 
 
 def test_an_unknown_pooling_is_rejected():
-    with pytest.raises(SettingsError, match="no pooling 'median'; choose one of: mean, first, max, lasttoken"):
+    with pytest.raises(SettingsError, match="no pooling 'median'; choose one of: mean, cls, max, lasttoken"):
         Pooling().with_kind("median")
+
+
+def test_poolings_have_the_names_of_sentence_transformers():
+    assert set(POOLINGS) == set(PeerPooling.POOLING_MODES)
+
+
+@pytest.mark.parametrize(
+    ("alias", "kind", "vector"),
+    [
+        ("first", "cls", [1.0, 9.0]),
+        ("last_token", "lasttoken", [5.0, 4.0]),
+        ("mean_sqrt_len", "mean_sqrt_len_tokens", pytest.approx([9 / 3**0.5, 15 / 3**0.5])),
+    ],
+)
+def test_other_names_of_a_pooling_are_read(alias: str, kind: str, vector: list[float]):
+    pooling = Pooling().with_kind(alias)
+    assert pooling.kinds == (kind,)
+    assert pool(pooling, (WINDOW, ALL)) == vector
 
 
 def test_with_kind_keeps_the_other_settings():
@@ -93,10 +111,10 @@ def test_a_folder_without_modules_json_has_default_mean_pooling(tmp_path: Path):
 @pytest.mark.parametrize(
     ("config", "kinds"),
     [
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, ("first",)),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, ("cls",)),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, ("max", "mean")),
         ({"pooling_mode": "max"}, ("max",)),
-        ({"pooling_mode": ["mean", "cls"]}, ("mean", "first")),
+        ({"pooling_mode": ["mean", "cls"]}, ("mean", "cls")),
         ({"embedding_dimension": 8}, ("mean",)),
     ],
 )

@@ -304,3 +304,18 @@ def test_progress_that_is_damaged_is_named(tmp_path: Path, content: Any):
     path.write_text(json.dumps({**json.loads(path.read_text()), **content} if content and content != 3 else content))
     with pytest.raises(FolderError, match=r"progress\.json is damaged .* remove the folder .*\.parts and start again"):
         VectorStore(run)
+
+
+@pytest.mark.parametrize(("unit", "name"), [("texts", "cls"), ("words", "first")])
+def test_metadata_written_under_a_former_name_of_the_pooling_are_read(tmp_path: Path, unit: str, name: str):
+    """A word has a first token, but no [CLS]: there the name has not changed."""
+    (tmp_path / "v.npy.json").write_text(json.dumps({"unit": unit, "pooling": ["first", "max"]}))
+    assert read_metadata(tmp_path / "v.npy") == {"unit": unit, "pooling": [name, "max"]}
+
+
+def test_a_run_started_under_a_former_name_of_the_pooling_is_continued(tmp_path: Path):
+    written, current = ({"model": "m", "pooling": [name]} for name in ("first", "cls"))
+    write(settings(tmp_path / "v.npy", identity=written), TEXTS, text_batch([1, 2]), finish=False)
+    write(settings(tmp_path / "v.npy", identity=current), TEXTS, text_batch([3, 4], [5, 6]))
+    assert np.load(tmp_path / "v.npy").tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert (read_metadata(tmp_path / "v.npy") or {})["pooling"] == ["cls"]

@@ -74,7 +74,7 @@ def assert_close(result: Any, expected: Any) -> None:
     np.testing.assert_allclose(np.asarray(result), np.asarray(expected), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["mean", "first", "max"])
+@pytest.mark.parametrize("kind", ["mean", "cls", "max"])
 def test_text_vectors_pool_all_tokens_including_special_ones(engine: TorchEngine, kind: str):
     result = concatenate(extract_vectors(engine, TEXTS, Extraction(pooling=Pooling(kinds=(kind,)))))
     assert result.vectors.shape == (6, HIDDEN_SIZE)
@@ -82,7 +82,7 @@ def test_text_vectors_pool_all_tokens_including_special_ones(engine: TorchEngine
     assert result.num_rows.tolist() == [1] * 6
     for text, vector in zip(TEXTS, result.vectors, strict=True):
         last = layers_of(engine, text)[-1]
-        assert_close(vector, {"mean": last.mean(0), "first": last[0], "max": last.amax(0)}[kind])
+        assert_close(vector, {"mean": last.mean(0), "cls": last[0], "max": last.amax(0)}[kind])
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
@@ -159,7 +159,7 @@ def test_first_pooling_averages_the_first_tokens_of_all_windows(engine: TorchEng
     text = long_text(20)  # 14 fit; two windows, words 0 to 13 and 6 to 19
     first_tokens = [layers_of(engine, " ".join(text.split()[start : start + 14]))[-1][0] for start in (0, 6)]
     result = concatenate(
-        extract_vectors(engine, [text], Extraction(pooling=Pooling(kinds=("first",)), window_rule=WindowRule(16, 4)))
+        extract_vectors(engine, [text], Extraction(pooling=Pooling(kinds=("cls",)), window_rule=WindowRule(16, 4)))
     )
     assert_close(result.vectors[0], (first_tokens[0] + first_tokens[1]) / 2)
 
@@ -280,7 +280,7 @@ NOT_NORMALIZED, NORMALIZED = ("Transformer", "Pooling"), ("Transformer", "Poolin
         ({"pooling_mode_cls_token": True}, NOT_NORMALIZED),
         ({"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True}, NOT_NORMALIZED),
     ],
-    ids=["mean-normalized", "first", "max-and-mean"],
+    ids=["mean-normalized", "cls", "max-and-mean"],
 )
 def test_vectors_equal_sentence_transformers(
     tmp_path: Path, minilm: Path, config: dict[str, Any], modules: tuple[str, ...]

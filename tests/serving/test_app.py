@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 from small_models import TASKS, write_finetuned
 
+from bertworks.choices import POOLINGS
 from bertworks.errors import SettingsError
 from bertworks.inference.model import load
 from bertworks.serving.batch_scheduler import QueueLimits
 from bertworks.serving.bundle import BundleRequest, bundle
 from bertworks.serving.queues import EmbedQueue
+from bertworks.serving.schemas import EmbedBody
 from bertworks.serving.security import Limits
 
 INPUTS: dict[str, Any] = {
@@ -100,6 +102,19 @@ def test_vectors_are_those_of_the_library(client, folders):
     fields = client("POST", "/v1/models/sentences/embed", {"inputs": texts}).json()
     assert fields["vector_size"] == 24
     np.testing.assert_allclose(fields["vectors"], load(folders["sentences"]).encode(texts), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cls", "first"])
+def test_pooling_is_chosen_by_the_name_of_sentence_transformers_or_its_former_one(client, folders, name):
+    fields = client("POST", "/v1/models/sentences/embed", {"inputs": ["a cat sat"], "pooling": name}).json()
+    expected = load(folders["sentences"]).encode(["a cat sat"], pooling="cls")
+    np.testing.assert_allclose(fields["vectors"], expected, atol=1e-5)
+
+
+def test_the_reference_lists_each_pooling_once():
+    names, null = EmbedBody.model_json_schema()["properties"]["pooling"]["anyOf"]
+    assert tuple(names["enum"]) == POOLINGS
+    assert null == {"type": "null"}
 
 
 def test_embeddings_are_compatible_with_openai(client, folders):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -12,14 +13,21 @@ from typing import Any
 
 import pytest
 from killed_child import run_killed
+from numbered_corpus import KEEP_ALL
 from small_models import TASKS, write_finetuned, write_pretrained, write_sentence_model
 
+from bertworks.commands.prepare import PrepareRequest, prepare
+from bertworks.corpus.units import PrepareSettings
 from bertworks.disk import sha256
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_output
+from bertworks.inference.model import load
 from bertworks.models.provenance import corpus_hash, folders_of, hashes_of
 from bertworks.progress import Progress
 from bertworks.serving.bundle import BundleRequest, bundle, read_bundle
+from bertworks.serving.passage_search import PassageIndex
+from bertworks.text.sources import TextSource
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +84,18 @@ def test_every_file_of_a_bundle_has_its_hash(bundle_folder):
     assert set(read_manifest(bundle_folder)["files"]) == files - {"bundle.json"}
 
 
-def test_the_provenance_goes_from_the_corpus_to_the_finetuned_model(bundle_folder, base, corpus):
+def test_the_provenance_goes_from_the_base_to_the_finetuned_model(bundle_folder, base):
     links = {link.later: link for link in read_bundle(bundle_folder).chain}
     assert links["sst2"].earlier == "books"
     assert links["sst2"].is_recorded
     assert links["sst2"].sha256 == sha256(base / "model" / "model.safetensors")
-    assert links["books"].earlier == "corpus"
-    assert not links["books"].is_recorded  # its bertworks.json has no corpus hash
-    assert links["books"].sha256 == corpus_hash(json.loads((corpus / "manifest.json").read_text()))
+    assert "books" not in links  # its bertworks.json has no corpus hash, and --corpus is any text to search
+
+
+def test_a_manifest_is_the_origin_of_a_pretrained_model_that_records_none(base, corpus, tmp_path):
+    (link,) = bundle(BundleRequest(runs=(str(base),), output=tmp_path / "output", manifest=corpus)).chain
+    assert (link.later, link.earlier, link.is_recorded) == ("books", "corpus", False)
+    assert link.sha256 == corpus_hash(json.loads((corpus / "manifest.json").read_text()))
 
 
 def test_a_recorded_corpus_hash_is_compared(corpus, tmp_path):
@@ -94,8 +106,58 @@ def test_a_recorded_corpus_hash_is_compared(corpus, tmp_path):
     assert opened.index is None
     assert not (tmp_path / "output" / "corpus" / "text").exists()
     other = write_pretrained(tmp_path / "other" / "model", metadata={"corpus_sha256": "0" * 64}).parent
-    with pytest.raises(FolderError, match="another corpus"):
+    with pytest.raises(FolderError, match=r"another corpus than that of --manifest; .* --corpus for a text to search"):
         bundle(BundleRequest(runs=(str(other),), output=tmp_path / "output2", manifest=corpus))
+
+
+def prepare_text(folder: Path, vocabulary: Path, text: str) -> Path:
+    """Prepare a corpus of a text with the tokens of a vocabulary."""
+    folder.mkdir()
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    request = PrepareRequest(
+        sources=(TextSource(str(folder / "text.txt")),),
+        vocabulary=vocabulary,
+        output=folder / "corpus",
+        settings=PrepareSettings(held_out_ratio=0.0, clean=KEEP_ALL),
+    )
+    return prepare(request, workers=1)
+
+
+def test_any_corpus_can_be_searched_with_a_model_of_another_one(vocabulary, tmp_path):
+    other_texts = prepare_text(tmp_path / "other", vocabulary, "the cat sat on the mat.\n\na dog sat there.\n")
+    folder = write_pretrained(tmp_path / "run" / "model", metadata={"corpus_sha256": "0" * 64})
+    opened = bundle(BundleRequest(runs=(str(folder.parent),), output=tmp_path / "output", corpus=other_texts))
+    (link,) = opened.chain  # still of the recorded corpus, which is not this one
+    assert (link.later, link.earlier, link.sha256, link.is_recorded) == ("run", None, "0" * 64, True)
+    assert opened.index is not None
+    model = load(folder)
+    assert model.tokenizer.hash != Tokenizer.load(vocabulary).hash  # the corpus has no tokens of the model
+    with contextlib.closing(PassageIndex(opened.index)) as index:
+        (hit,) = index.search(model.encode(["a dog sat there."])[0], top_k=1)
+    assert hit["text"] == "a dog sat there."
+    assert hit["score"] == pytest.approx(1.0, abs=1e-3)  # the vector is that of the text, in fp16
+
+
+def test_a_corpus_with_text_but_without_tokens_can_be_searched(base, corpus, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(corpus, copy)
+    shutil.rmtree(copy / "tokens")
+    assert bundle(BundleRequest(runs=(str(base),), output=tmp_path / "output", corpus=copy)).index_model == "books"
+
+
+def test_a_corpus_without_its_text_is_refused_by_name(base, corpus, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(corpus, copy)
+    (copy / "text" / "000000.jsonl").unlink()
+    with pytest.raises(FolderError, match=r"copy lacks text/000000\.jsonl, the text to search; .* --manifest instead"):
+        bundle(BundleRequest(runs=(str(base),), output=tmp_path / "output", corpus=copy))
+    assert not (tmp_path / "output").exists()
+
+
+def test_a_text_that_the_vocabulary_cannot_read_is_a_warning(base, vocabulary, tmp_path):
+    arabic = prepare_text(tmp_path / "arabic", vocabulary, "ذهب الولد إلى المدرسة في الصباح.\n" * 40)
+    opened = bundle(BundleRequest(runs=(str(base),), output=tmp_path / "output", corpus=arabic))
+    assert len(opened.warnings) == 1
 
 
 def test_the_hash_of_a_corpus_does_not_depend_on_its_vocabularies(corpus):

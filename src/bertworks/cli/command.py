@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import typer
@@ -98,20 +98,23 @@ def command_app(cls: type[TyperGroup] | None = None, help: str | None = None) ->
     )  # fmt: skip
 
 
-def choice(option: str, names: Sequence[str], help: str) -> Any:  # noqa: A002
-    """Return an option that accepts one of `names`, or several, and suggests the nearest for anything else."""
+def choice(option: str, names: Sequence[str], help: str, aliases: Collection[str] = ()) -> Any:  # noqa: A002
+    """Return an option that accepts one of `names`, or several, and suggests the nearest for anything else.
+
+    `aliases` are accepted, too, but not listed.
+    """
     return typer.Option(
         metavar="NAME",
         help=f"{help} ({', '.join(names)})",
-        callback=_one_of(option, names),
+        callback=_one_of(option, names, aliases),
         autocompletion=lambda: list(names),
     )
 
 
-def _one_of(option: str, names: Sequence[str]) -> Callable[[Any], Any]:
+def _one_of(option: str, names: Sequence[str], aliases: Collection[str]) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value]
-        for unknown in (name for name in values if name is not None and name not in names):
+        for unknown in (name for name in values if name is not None and name not in (*names, *aliases)):
             close = nearest_name(unknown, names)
             hint = f"did you mean '{close}'? " if close else ""
             raise typer.BadParameter(f"there is no {option} '{unknown}'; {hint}choose one of: {', '.join(names)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertworks.choices import FEATURE_STRATEGIES, POOLINGS
+from bertworks.choices import FEATURE_STRATEGIES, POOLING_ALIASES, POOLINGS
 from bertworks.cli.command import Command, choice, command_app
 from bertworks.cli.console import say
 from bertworks.cli.options import Engine, ModelArgument, Precision, TextColumn
@@ -29,7 +29,10 @@ def embed_command(
     level: Annotated[
         str, choice("level", ("texts", "words", "tokens"), "One vector per text, word or token, with offsets.")
     ] = "texts",
-    pooling: Annotated[str | None, choice("pooling", POOLINGS, "How token vectors become one vector.")] = None,
+    pooling: Annotated[
+        str | None,
+        choice("pooling", POOLINGS, "How token vectors become one; of words: mean, first or max.", POOLING_ALIASES),
+    ] = None,
     layers: Annotated[str, choice("layer strategy", FEATURE_STRATEGIES, "Which hidden states to use.")] = "last",
     half: Annotated[bool, typer.Option("--half", help="Write fp16 instead of fp32.")] = False,
     format: Annotated[str, choice("format", ("npy", "parquet", "jsonl"), "Output format.")] = "npy",  # noqa: A002

@@ -133,8 +133,9 @@ def build_extraction(model: LoadedModel, request: EmbedRequest) -> Extraction:
     if request.unit == "texts":
         pooling = model_pooling.with_kind(request.pooling) if request.pooling else model_pooling
     else:  # the pooling of a model folder applies to texts only; the default for words is the mean
-        pooling = Pooling().with_kind(request.pooling or "mean")
+        pooling = Pooling(kinds=(request.pooling or "mean",), is_explicit=True)
         if pooling.kinds[0] not in WORD_POOLINGS:
+            Pooling().with_kind(pooling.kinds[0])  # raises if there is no such pooling
             raise SettingsError(
                 f"--pooling {request.pooling} is for whole texts; for words choose one of: {', '.join(WORD_POOLINGS)}"
             )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertworks.choices import POOLING_ALIASES
 from bertworks.disk import atomic_write, flush_folder, read_json, replace_folder, write_json
 from bertworks.errors import FolderError, MissingDependencyError
 
@@ -49,7 +50,15 @@ def read_metadata(output: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     metadata = read_json(path, "the metadata of vectors")
-    return metadata if isinstance(metadata, dict) and "unit" in metadata else None
+    return with_current_names(metadata) if isinstance(metadata, dict) and "unit" in metadata else None
+
+
+def with_current_names(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata of vectors with the pooling of texts by its current name, whichever version wrote them."""
+    kinds = metadata.get("pooling")
+    if metadata.get("unit") != "texts" or not isinstance(kinds, list):
+        return metadata
+    return {**metadata, "pooling": [POOLING_ALIASES.get(str(kind), kind) for kind in kinds]}
 
 
 def load_mapped(path: Path) -> npt.NDArray[Any]:

@@ -1,7 +1,7 @@
 """Pooling: the token vectors of a text in, one vector out; a sentence-transformers folder in, its pooling settings out.
 
 A text may have several windows. Each window gives a partial result, and the partial results are combined: the mean and
-the maximum over all tokens, each counted once; for "first" and "lasttoken", the mean over these tokens of the windows.
+the maximum over all tokens, each counted once; for "cls" and "lasttoken", the mean over these tokens of the windows.
 
 T positions of a window, W windows of a text, D hidden size, N texts.
 """
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertworks.choices import POOLING_ALIASES
 from bertworks.embeddings.vector_modules import (
     NORMALIZE,
     VectorModule,
@@ -44,7 +45,7 @@ class PoolingKind:
     """One kind of pooling.
 
     pool      hidden states of a window (T, D), the positions that count for the text, the index in the text of the
-              window's first position, and the position that "first" means -> partial result (D,)
+              window's first position, and the position of "cls" -> partial result (D,)
     combine   partial results of all windows (W, D), the number of positions that count, and the index of the first of
               them -> (D,); or of N texts at once, (W, N, D) and (N, 1) -> (N, D)
     """
@@ -88,10 +89,12 @@ def _at_least_one(count: Number) -> Number:
 
 POOLINGS: dict[str, PoolingKind] = {
     "mean": PoolingKind(_sum, lambda partials, count, first: partials.sum(0) / _at_least_one(count)),
-    "first": PoolingKind(_first, lambda partials, count, first: partials.mean(0)),
+    "cls": PoolingKind(_first, lambda partials, count, first: partials.mean(0)),
     "max": PoolingKind(_max, lambda partials, count, first: partials.max(0)),
     "lasttoken": PoolingKind(_last, lambda partials, count, first: partials.mean(0)),
-    "mean_sqrt_len": PoolingKind(_sum, lambda partials, count, first: partials.sum(0) / _at_least_one(count) ** 0.5),
+    "mean_sqrt_len_tokens": PoolingKind(
+        _sum, lambda partials, count, first: partials.sum(0) / _at_least_one(count) ** 0.5
+    ),
     "weightedmean": PoolingKind(
         _weighted_sum,
         lambda partials, count, first: partials.sum(0) / _sum_of_weights(_at_least_one(count), first),
@@ -131,6 +134,7 @@ class Pooling:
 
     def with_kind(self, kind: str) -> Pooling:
         """Return the same settings with another kind of pooling."""
+        kind = POOLING_ALIASES.get(kind, kind)
         if kind not in POOLINGS:
             raise SettingsError(f"there is no pooling '{kind}'; choose one of: {', '.join(POOLINGS)}")
         return replace(self, kinds=(kind,), is_explicit=True)
@@ -209,15 +213,7 @@ class Pooling:
         return (normalize(vectors) if self.normalize else vectors)[:, : self.truncate_dim]
 
 
-# The names in sentence-transformers; its older files have one switch per kind, concatenated in this order.
-_SENTENCE_TRANSFORMERS_KINDS = {
-    "cls": "first",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len_tokens": "mean_sqrt_len",
-    "weightedmean": "weightedmean",
-    "lasttoken": "lasttoken",
-}
+# Older files of sentence-transformers have one switch per kind; the results are concatenated in this order.
 _SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -281,11 +277,11 @@ def _add_module(pooling: Pooling, folder: Path, module_type: str, path: Path) ->
 def _read_kinds(settings: dict[str, Any], path: Path) -> tuple[str, ...]:
     modes = settings.get("pooling_mode") or [name for switch, name in _SWITCHES.items() if settings.get(switch)]
     names = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])] or ["mean"]
-    unknown = [show_value(name) for name in names if name not in _SENTENCE_TRANSFORMERS_KINDS]
+    unknown = [show_value(name) for name in names if name not in POOLINGS]
     if unknown:
-        known = ", ".join(_SENTENCE_TRANSFORMERS_KINDS)
+        known = ", ".join(POOLINGS)
         raise FolderError(f"{path} states pooling {unknown[0]}, which is not supported; it must be one of: {known}")
-    return tuple(_SENTENCE_TRANSFORMERS_KINDS[name] for name in names)
+    return tuple(names)
 
 
 def _read_prompt(path: Path) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.disk import explain_os_error, read_json, remove_dead_temporaries, remove_entry, write_json
-from bertworks.embeddings.formats import FORMATS, MANIFEST, PROGRESS, VectorRun, sidecar_path
+from bertworks.embeddings.formats import FORMATS, MANIFEST, PROGRESS, VectorRun, sidecar_path, with_current_names
 from bertworks.embeddings.vectors import VectorBatch
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.folder_lock import lock_output
@@ -220,7 +220,7 @@ def _read_progress(path: Path) -> dict[str, Any]:
             raise ValueError("a negative number")
     except (KeyError, TypeError, ValueError, SettingsError) as error:
         raise FolderError(f"{path} is damaged ({error}); remove the folder {path.parent} and start again") from None
-    return dict(progress)
+    return with_current_names(dict(progress))
 
 
 def hash_texts(texts: Iterable[str]) -> tuple[int, str]:

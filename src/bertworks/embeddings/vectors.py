@@ -279,6 +279,7 @@ def _mean_of_words(values: Floats, starts: Ints, ends: Ints) -> Floats:
 
 
 # The token vectors (T, D) of a text, and the starts and ends of its words -> word vectors.
+# "first" is the first token of a word, which is no [CLS].
 WORD_POOLINGS: dict[str, Callable[[Floats, Ints, Ints], Floats]] = {
     "mean": _mean_of_words,
     "first": lambda values, starts, ends: values[starts],

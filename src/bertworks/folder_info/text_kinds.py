@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.corpus.manifest import MANIFEST, read_manifest, read_tokens_manifest
-from bertworks.embeddings.formats import PROGRESS, read_metadata, sidecar_path
+from bertworks.embeddings.formats import PROGRESS, read_metadata, sidecar_path, with_current_names
 from bertworks.errors import FolderError
 from bertworks.folder_info.kind import FINISHED, UNFINISHED, FolderInfo, known, read_object, total_bytes
 from bertworks.vocabulary.vocabulary_files import find_vocabulary
@@ -105,7 +105,7 @@ def describe_vectors(path: Path) -> FolderInfo:
     metadata = _vectors_metadata(path)
     is_part = metadata is None
     if metadata is None:
-        metadata = read_object(path / PROGRESS, "the progress of a run")
+        metadata = with_current_names(read_object(path / PROGRESS, "the progress of a run"))
     facts = {
         "level": metadata.get("unit"),
         "texts": metadata.get("texts"),

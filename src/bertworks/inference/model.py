@@ -87,7 +87,7 @@ class LoadedModel:
     def encode(
         self, texts: Iterable[str], pooling: str | None = None, *, truncate: bool = False
     ) -> npt.NDArray[np.float32]:
-        """Return one vector per text, pooled over its tokens: mean, first, max, …; by default what the folder states.
+        """Return one vector per text, pooled over its tokens: mean, cls, max, …; by default what the folder states.
 
         A text longer than the model's maximum is split into overlapping windows, in which each token counts once; with
         `truncate` its first tokens alone count, as in sentence-transformers.

@@ -5,7 +5,8 @@
     corpus/            the manifest of the corpus; optionally its text and a search index
 
 A provenance link is recorded if the bertworks.json of the later model has the hash of the earlier one. Otherwise it
-comes from the arguments of `bertworks bundle`.
+comes from the arguments of `bertworks bundle`: from --base, and from --manifest, which names the corpus of a
+pretraining. --corpus names the text to search, which may be any: models are linked to it only if they record its hash.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from bertworks.serving.bundle_manifest import BUNDLE, FORMAT, read_bundle_manife
 from bertworks.serving.models import check_name, named_folders
 from bertworks.serving.passage_search import VECTORS, write_passages, write_vectors
 from bertworks.settings import from_table
+from bertworks.vocabulary.text_coverage import CoverageWarning
 
 CORPUS = "corpus"
 # What an interrupted bundle keeps for the next: the vectors so far, hours of work.
@@ -53,8 +55,8 @@ class BundleRequest:
     """What to bundle.
 
     runs, bases   NAME=FOLDER or FOLDER of runs or models; bases are the pretrained models
-    corpus        corpus folder that is copied with its text
-    manifest      corpus folder of which only the manifest is copied
+    corpus        any corpus folder; it is copied with its text, which is searched
+    manifest      corpus folder that a model was trained on, of which only the manifest is copied
     index         name of the model that embeds the text for search; "" selects one, "none" builds no index
 
     Bases and a corpus that are not given are taken from where the runs recorded them.
@@ -83,7 +85,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A bundle on disk: its models by name, its provenance, and its search index with the model that built it."""
+    """A bundle on disk: its models by name, its provenance, and its search index with the model that built it.
+
+    `warnings`, of a bundle that was just written, say that the vocabulary of that model hardly reads the text.
+    """
 
     folder: Path
     models: Mapping[str, Path]
@@ -91,6 +96,7 @@ class Bundle:
     index: Path | None = None
     index_model: str = ""
     num_files: int = 0
+    warnings: Sequence[CoverageWarning] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +150,8 @@ def bundle(request: BundleRequest, on_progress: ProgressCallback = ignore_progre
             request = replace(request, corpus=_recorded_corpus(models))
         embedder = _select_embedder(models, request.index) if request.corpus and request.index != "none" else None
         with resumable_folder(request.output, _VECTOR_PARTS, _index_hash(request, embedder)) as staging_folder:
-            _write_bundle(_BundleWriter(request, staging_folder), models, embedder, on_progress)
-    return read_bundle(request.output, on_progress)
+            warnings = _write_bundle(_BundleWriter(request, staging_folder), models, embedder, on_progress)
+    return replace(read_bundle(request.output, on_progress), warnings=warnings)
 
 
 def _index_hash(request: BundleRequest, embedder: _BundleModel | None) -> str:
@@ -161,15 +167,15 @@ def _write_bundle(
     models: Sequence[_BundleModel],
     embedder: _BundleModel | None,
     on_progress: ProgressCallback,
-) -> None:
-    """Write all files of a bundle, and the manifest last."""
+) -> Sequence[CoverageWarning]:
+    """Write all files of a bundle, and the manifest last; return the warnings of the index."""
+    chain = _build_chain(models, writer.request)
     for number, model in enumerate(models, 1):
         for file in _model_files(model.path):
             writer.copy(file, f"models/{model.name}/{file.relative_to(model.path).as_posix()}")
         on_progress(Progress("copying models", number, len(models), "models"))
     corpus = _copy_corpus(writer, on_progress)
-    index = None if embedder is None else _build_index(writer, embedder, on_progress)
-    chain = _build_chain(models, None if corpus is None else corpus["sha256"])
+    index, warnings = (None, ()) if embedder is None else _build_index(writer, embedder, on_progress)
     manifest = {
         "format": FORMAT,
         "created_by": f"bertworks {bertworks.__version__}",
@@ -180,6 +186,7 @@ def _write_bundle(
         "files": writer.files,
     }
     write_json(writer.staging_folder / BUNDLE, manifest)
+    return warnings
 
 
 def read_bundle(folder: Path, watch: ProgressCallback = ignore_progress) -> Bundle:
@@ -323,6 +330,11 @@ def _copy_corpus(writer: _BundleWriter, on_progress: ProgressCallback) -> dict[s
     if request.corpus:
         for number, shard in enumerate(manifest["shards"], 1):
             target = f"{CORPUS}/{shard['file']}"
+            if not (source / shard["file"]).is_file():
+                raise FolderError(
+                    f"{source} lacks {shard['file']}, the text to search; restore it, or give the folder with "
+                    f"--manifest instead of --corpus"
+                )
             writer.copy(source / shard["file"], target)
             if writer.files[target] != shard["sha256"]:
                 raise FolderError(
@@ -334,18 +346,26 @@ def _copy_corpus(writer: _BundleWriter, on_progress: ProgressCallback) -> dict[s
     return {"sha256": corpus_hash(manifest), "text": request.corpus is not None, **counts}
 
 
-def _build_index(writer: _BundleWriter, embedder: _BundleModel, on_progress: ProgressCallback) -> dict[str, Any]:
-    """Split the text into passages, embed them, and return the index's entry in bundle.json."""
+def _build_index(
+    writer: _BundleWriter, embedder: _BundleModel, on_progress: ProgressCallback
+) -> tuple[dict[str, Any], Sequence[CoverageWarning]]:
+    """Split the text into passages, embed them, and return the index's entry in bundle.json, and warnings.
+
+    Vectors are computed from the text, so the corpus need not have the tokens of the model's vocabulary.
+    """
+    model = load(embedder.path)
+    coverage = model.new_coverage()
     folder = writer.staging_folder / CORPUS
     num_passages = write_passages(folder, _documents(folder))
     vector_size = write_vectors(
-        folder, load(embedder.path), lambda done: on_progress(Progress("embed", done, num_passages, "passages"))
+        folder, model, lambda done: on_progress(Progress("embed", done, num_passages, "passages")), coverage
     )
     for path in sorted(folder.iterdir()):
         target = f"{CORPUS}/{path.name}"
         if path.is_file() and target not in writer.files:
             writer.record_hash(target)
-    return {"model": embedder.name, "num_passages": num_passages, "vector_size": vector_size}
+    entry = {"model": embedder.name, "num_passages": num_passages, "vector_size": vector_size}
+    return entry, coverage.warnings()
 
 
 def _documents(folder: Path) -> Iterator[SplitDocument]:
@@ -364,21 +384,30 @@ def _select_embedder(models: Sequence[_BundleModel], name: str) -> _BundleModel:
     return min(models, key=lambda model: (not (model.path / "modules.json").is_file(), model.is_finetuned))
 
 
-def _build_chain(models: Sequence[_BundleModel], corpus: str | None) -> list[Link]:
-    """Return the provenance of each model; `earlier` is None where no model of the bundle has the recorded hash."""
+def _build_chain(models: Sequence[_BundleModel], request: BundleRequest) -> list[Link]:
+    """Return the provenance of each model; `earlier` is None where no part of the bundle has the recorded hash.
+
+    A manifest without text is of use only as the origin of a model, so it must be the right one; a text to search may
+    be any.
+    """
     links = []
     bases = [model for model in models if not model.is_finetuned]
+    source = request.corpus or request.manifest
+    corpus = None if source is None else corpus_hash(read_manifest(source))
     training_corpora = {model.metadata.get(CORPUS_HASH) for model in bases} - {None}
-    if corpus and training_corpora and corpus not in training_corpora:
+    if request.manifest and training_corpora and corpus not in training_corpora:
         names = ", ".join(f"'{model.name}'" for model in bases if model.metadata.get(CORPUS_HASH))
-        raise FolderError(f"{names}: trained on another corpus than the given one; give the right corpus")
+        raise FolderError(
+            f"{names}: trained on another corpus than that of --manifest; give the right corpus, or --corpus for a "
+            f"text to search"
+        )
     for model in models:
         if model.is_finetuned or BASE_HASH in model.metadata:
             links.append(_base_link(model, bases))
         recorded = model.metadata.get(CORPUS_HASH)
         if recorded:
             links.append(Link(model.name, CORPUS if recorded == corpus else None, str(recorded), True))
-        elif corpus is not None and "objective" in model.metadata:  # only models that bertworks pretrained
+        elif request.manifest and "objective" in model.metadata:  # only models that bertworks pretrained
             links.append(Link(model.name, CORPUS, corpus, False))
     return links
 

@@ -27,6 +27,7 @@ from bertworks.embeddings.vectors import Extraction, extract_vectors, resolve_wi
 from bertworks.engines.torch_engine import TorchEngine
 from bertworks.errors import FolderError
 from bertworks.inference.model import LoadedModel
+from bertworks.vocabulary.text_coverage import TextCoverage
 
 PASSAGES, OFFSETS, VECTORS = "passages.jsonl", "offsets.npy", "vectors.npy"
 # Sentences are joined to passages of at most so many characters: enough to have a topic, few enough to be read at a
@@ -73,8 +74,13 @@ def write_passages(folder: Path, documents: Iterable[SplitDocument]) -> int:
     return len(offsets) - 1
 
 
-def write_vectors(folder: Path, model: LoadedModel, on_progress: Callable[[int], None]) -> int:
-    """Write the vectors of passages.jsonl, resuming an interrupted run; return the vector size."""
+def write_vectors(
+    folder: Path, model: LoadedModel, on_progress: Callable[[int], None], coverage: TextCoverage | None = None
+) -> int:
+    """Write the vectors of passages.jsonl, resuming an interrupted run; return the vector size.
+
+    `coverage` counts how well the vocabulary reads the passages.
+    """
     pooling = replace(model.pooling.untruncated(), normalize=True)
     window_rule = resolve_window_rule(
         pooling, model.encoder.config.max_length, model_rule=stored_window_rule(model.metadata)
@@ -87,7 +93,7 @@ def write_vectors(folder: Path, model: LoadedModel, on_progress: Callable[[int],
     )
     with VectorStore(settings) as store:
         texts = store.remaining(_texts(folder / PASSAGES))
-        for vectors in extract_vectors(TorchEngine(model.encoder, model.tokenizer), texts, extraction):
+        for vectors in extract_vectors(TorchEngine(model.encoder, model.tokenizer), texts, extraction, coverage):
             store.append(vectors)
             on_progress(store.num_texts)
         store.finish()

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from bertworks.choices import POOLING_ALIASES
 from bertworks.inference.generation_config import GenerationConfig, make_generation_config
 
 MAX_TOP_K = 100
@@ -22,6 +23,10 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
+PoolingName = Annotated[
+    Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"],
+    BeforeValidator(lambda name: POOLING_ALIASES.get(name, name) if isinstance(name, str) else name),
+]
 
 
 class Body(BaseModel):
@@ -116,9 +121,7 @@ class EmbedBody(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["A cat sleeps.", "猫在睡觉。"]}]})
 
     inputs: list[str]
-    pooling: Literal["mean", "first", "max", "lasttoken", "mean_sqrt_len", "weightedmean"] | None = Field(
-        None, description="null: the pooling of the model folder."
-    )
+    pooling: PoolingName | None = Field(None, description="null: the pooling of the model folder.")
     truncate: bool = Field(False, description="Truncate long texts instead of splitting them into windows.")
 
 

@@ -166,7 +166,7 @@ def model_type_of(served_model: ServedModel) -> dict[str, Any]:
     """Return TEI's type of a model: a reranker, a classifier, or an embedding model with its pooling."""
     task = served_model.task
     if task is None or not can_predict(served_model):
-        names = {"first": "cls", "lasttoken": "last_token"}
+        names = {"lasttoken": "last_token"}
         return {"embedding": {"pooling": "+".join(names.get(kind, kind) for kind in served_model.pooling.kinds)}}
     config = task.config()
     labels = {"id2label": config["id2label"], "label2id": config["label2id"]}

@@ -53,7 +53,7 @@ def test_an_adapted_folder_keeps_it_too(finetuned: tuple[Path, Path]):
 def test_the_fine_tuned_folder_keeps_the_pooling(finetuned: tuple[Path, Path]):
     base, folder = finetuned
     assert read_pooling(folder) == read_pooling(base)
-    assert read_pooling(folder).kinds == ("first",)
+    assert read_pooling(folder).kinds == ("cls",)
     assert (read_pooling(folder).prompt, read_pooling(folder).max_length) == ("who is it? ", 16)
     files = json.loads((folder / "bertworks.json").read_text())["files"]
     assert {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"} <= files.keys()
