@@ -87,7 +87,7 @@ def test_every_command_has_help_without_types_of_python_and_without_torch(folder
         (["fill"], "did you mean `bertworks fill-mask`?"),
         (["tokenise"], "did you mean `bertworks tokenize`?"),
         (["pretrain", "mini", "--device", "gpu", "--data", "c", "--output", "r"], "choose one of: auto, cpu, cuda"),
-        (["embed", "m", "f", "--output", "o", "--pooling", "average"], "choose one of: mean, first, max"),
+        (["embed", "m", "f", "--output", "o", "--pooling", "average"], "choose one of: mean, cls, max"),
     ],
 )
 def test_a_typo_is_answered_with_the_nearest_name(folder, arguments, suggestion):

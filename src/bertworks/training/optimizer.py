@@ -52,7 +52,7 @@ class AdamSettings:
         return {name: value for name, value in asdict(self).items() if name not in ignored}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerwiseSettings:
     """Learning rates by depth, for any encoder (ULMFiT's discriminative fine-tuning and gradual unfreezing).
 

@@ -172,7 +172,7 @@ def test_a_run_of_an_earlier_version_resumes_bit_identically(base: Path, files: 
     list(run_finetune(requests[0]))
     list(run_finetune(replace(requests[1], stop_after=5)))
     path = requests[1].output / "recipe.toml"
-    new_lines = ("baselines =", "class_weights =", "name =", "momentum =")
+    new_lines = ("baselines =", "class_weights =", "name =", "momentum =", "embedding_lr_ratio =")
     lines = [line for line in path.read_text().splitlines() if not line.startswith(new_lines)]
     path.write_text("\n".join(lines).replace("evals_per_epoch = 1.0", "evals_per_epoch = 1") + "\n")
     # What that version wrote into its checkpoints: a hash of the recipe without those keys.
@@ -181,6 +181,7 @@ def test_a_run_of_an_earlier_version_resumes_bit_identically(base: Path, files: 
         del settings[name]
     for name in ("name", "momentum"):
         del settings["optimizer"][name]
+    del settings["layerwise"]["embedding_lr_ratio"]
     hashes = [hashlib.sha256(files[split].read_bytes()).hexdigest() for split in ("train", "dev", "test")]
     inputs = json.dumps(["classify", str(base), "", hashes, settings, {}, {}], sort_keys=True, default=str)
     (checkpoint,) = checkpoints_in(requests[1].output / "checkpoints")

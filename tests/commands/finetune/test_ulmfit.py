@@ -172,7 +172,7 @@ def finetuned(adapted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         batch_size=16,
         max_restarts=0,
         dropout=0.0,
-        layerwise=LayerwiseSettings(0.9, unfreeze_ratio=0.4),
+        layerwise=LayerwiseSettings(layer_lr_decay=0.9, unfreeze_ratio=0.4),
     )
     request = FinetuneRequest(
         task="classify",
