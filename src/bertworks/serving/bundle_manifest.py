@@ -12,6 +12,7 @@ from bertworks.reading import check_path
 from bertworks.settings import convert_value
 
 BUNDLE = "bundle.json"
+CORPUS = "corpus"  # folder of the corpus in a bundle
 FORMAT = 1
 
 _TYPES: Mapping[str, Any] = {
