@@ -21,7 +21,8 @@ def main(folder: Path, names: list[str]) -> int:
     paths = [folder / name for name in names] or sorted(folder.glob("*.ipynb"))
     for path in paths:
         notebook = nbformat.read(path, as_version=4)
-        NotebookClient(notebook, timeout=1_200, resources={"metadata": {"path": str(folder)}}).execute()
+        resources = {"metadata": {"path": str(folder)}}
+        NotebookClient(notebook, timeout=1_200, resources=resources, coalesce_streams=True).execute()
         clean(notebook)
         text = nbformat.writes(notebook) + "\n"
         if len(text.encode()) > _MAX_BYTES:
@@ -38,7 +39,11 @@ def clean(notebook: Any) -> None:
     for number, cell in enumerate(notebook.cells):
         cell.id, cell.metadata = f"cell-{number}", {}
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
+
+
+def _is_progress(output: Any) -> bool:
+    return output.get("name") == "stderr" or "<progress" in output.get("data", {}).get("text/html", "")
 
 
 if __name__ == "__main__":

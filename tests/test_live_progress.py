@@ -45,6 +45,13 @@ def test_a_bar_of_pretraining_goes_by_time():
     assert drawn[-1] == (0.25, "pretrain, step 3, loss 0.500, 30 s left; held-out loss 2.500")
 
 
+def test_a_bar_of_pretraining_goes_by_steps_where_their_number_is_known():
+    drawn: list[tuple[float, str]] = []
+    bar = EventBar(draw=lambda ratio, text: drawn.append((ratio, text)))
+    bar.show(TrainEvent(step=step_of(1, 2.0), num_steps=4, seconds_left=6.0))
+    assert drawn == [(0.25, "pretrain, step 1 of 4, loss 0.500, 6.0 s left")]
+
+
 def test_a_bar_is_not_drawn_more_often_than_people_see():
     drawn: list[float] = []
     bar = EventBar(draw=lambda ratio, text: drawn.append(ratio), clock=lambda: 100.0)

@@ -96,16 +96,16 @@ class EventBar:
 
 def _describe_step(event: Any) -> tuple[float, str]:
     """Return how much of the run is done, and its step, loss and time left."""
-    step, num_steps = event.step, getattr(event, "num_steps", 0)
+    step, num_steps = event.step, event.num_steps
     if num_steps:
         ratio, total = step.number / num_steps, f" of {num_steps:,}"
         seconds_left = step.seconds / step.number * (num_steps - step.number)
-        phase = f"{event.phase}, "
-    else:
-        seconds_left, total, phase = event.seconds_left, "", "pretrain, "
+    else:  # a pretraining with a budget of time
+        seconds_left, total = event.seconds_left, ""
         ratio = step.seconds / max(step.seconds + seconds_left, 1e-9)
     time_left = f", {format_duration(seconds_left)} left" if ratio < 1 else ""
-    return ratio, f"{phase}step {step.number:,}{total}, loss {sum(step.losses.values()):.3f}{time_left}"
+    phase = getattr(event, "phase", "pretrain")
+    return ratio, f"{phase}, step {step.number:,}{total}, loss {sum(step.losses.values()):.3f}{time_left}"
 
 
 def _describe_scores(event: Any) -> str | None:
