@@ -153,8 +153,9 @@ class PeerModels:
 
 
 def measure_loading(models: PeerModels) -> Iterator[Part]:
-    """Load the model with transformers' pretraining heads: how many of its tensors are used."""
-    auto_class = transformers.AutoModelForPreTraining
+    """Load the model with transformers' pretraining heads, or with its masked-LM head: how many tensors are used."""
+    pretraining_class = transformers.AutoModelForPreTraining
+    auto_class = pretraining_class if models.has(pretraining_class) else transformers.AutoModelForMaskedLM
     name = type(models.model(auto_class)).__name__
     model = bertworks.load(models.path(auto_class), precision="fp32")
     with safe_open(models.path(auto_class) / "model.safetensors", "pt") as file:
