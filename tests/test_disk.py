@@ -3,6 +3,8 @@
 import os
 import platform
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -257,6 +259,22 @@ def test_a_read_only_folder_is_not_exchanged(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(FolderError, match=f"cannot write {path}: writing there is not allowed"), staged_folder(path):
         pass
     assert contents(tmp_path) == {"model/a.txt": "old"}
+
+
+def test_leftovers_in_folders_inside_are_removed_once_their_process_has_ended(tmp_path: Path):
+    inside = tmp_path / "runs" / "seed-0"
+    inside.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        ended, running = process.pid, os.getpid()
+    for pid in (ended, running):
+        (inside / f".point.json.{platform.node()}.{pid}.part").write_text("{}")
+    (inside / f".model.{platform.node()}.{ended}.part").mkdir()
+    (inside / f".point.json.another-host.{ended}.part").write_text("{}")
+    remove_leftovers(tmp_path)
+    assert {path.name for path in inside.iterdir()} == {
+        f".point.json.{platform.node()}.{running}.part",
+        f".point.json.another-host.{ended}.part",
+    }
 
 
 def test_hidden_files_of_others_are_no_leftovers(tmp_path: Path):

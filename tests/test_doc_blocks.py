@@ -24,8 +24,13 @@ RECIPES = {
 }
 # Blocks of these pages are executed by tests of their own.
 OWN_TESTS = {"README.md", "README.zh.md", "docs/five-minutes.md", "docs/five-minutes.zh.md"}
-ALL = [block for page in pages() for block in blocks(page) if block.language in CODE]
+# These have Chinese examples; all other Chinese pages repeat the blocks of their originals, which are executed there.
+WRITTEN_IN_CHINESE = {"docs/index.zh.md", "docs/install.zh.md"} | OWN_TESTS
+TRANSLATIONS = [page for page in pages() if page.endswith(".zh.md") and page not in WRITTEN_IN_CHINESE]
+ALL = [block for page in pages() if page not in TRANSLATIONS for block in blocks(page) if block.language in CODE]
 PAGES = sorted({block.page for block in ALL if not block.need} - OWN_TESTS)
+
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 SENTENCES = (
     "The king gave the man a stick. The queen gave the woman a book. The patient was given water and bread.",
@@ -55,6 +60,17 @@ def test_a_need_stands_directly_before_its_block():
     texts = [(ROOT / page).read_text(encoding="utf-8") for page in pages()]
     num_comments = sum(len(re.findall(r"^<!-- needs: ", text, re.MULTILINE)) for text in texts)
     assert num_comments == sum(bool(block.need) for page in pages() if page not in PAGE_NEEDS for block in blocks(page))
+
+
+@pytest.mark.parametrize("page", TRANSLATIONS)
+def test_a_translation_has_the_headings_and_the_code_of_its_original(page):
+    original = page.replace(".zh.md", ".md")
+    assert [(block.code, block.need) for block in blocks(page)] == [(b.code, b.need) for b in blocks(original)]
+    levels, original_levels = (
+        re.findall(r"^(#+) ", FENCED.sub("", (ROOT / path).read_text(encoding="utf-8")), re.MULTILINE)
+        for path in (page, original)
+    )
+    assert levels == original_levels
 
 
 @pytest.mark.parametrize("page", RECIPES)

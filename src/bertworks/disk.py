@@ -131,10 +131,14 @@ def remove_entry(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that killed commands left in a folder; the caller must hold its lock."""
-    for entry in folder.iterdir():
-        if _TEMPORARY.fullmatch(entry.name):
-            remove_entry(entry)
+    """Remove the temporary files that killed commands left in a folder; the caller must hold its lock.
+
+    Folders inside may have locks of their own: of what is in them, only the files of ended processes are removed.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if _TEMPORARY.fullmatch(name) and (Path(parent) == folder or _is_of_ended_process(name)):
+                remove_entry(Path(parent, name))
 
 
 def is_vacant(path: Path) -> bool:
@@ -164,11 +168,15 @@ def _explain_staging(staged: Path, path: Path) -> Iterator[None]:
 
 def remove_dead_temporaries(path: Path) -> None:
     """Remove the temporary files and folders for `path`, beside it, whose processes of this host have ended."""
-    prefix = f".{path.name.lstrip('.')}.{platform.node()}."
     for entry in path.parent.iterdir() if path.parent.is_dir() else ():
-        pid = entry.name.removeprefix(prefix).removesuffix(".part")
-        if entry.name == f"{prefix}{pid}.part" and pid.isdecimal() and not _is_running(int(pid)):
+        if _is_of_ended_process(entry.name, re.escape(path.name.lstrip("."))):
             remove_entry(entry)
+
+
+def _is_of_ended_process(temporary: str, name: str = ".+") -> bool:
+    """Return whether this is a temporary file of a process of this host that has ended; `name` is an expression."""
+    match = re.fullmatch(rf"\.{name}\.{re.escape(platform.node())}\.(\d+)\.part", temporary)
+    return match is not None and not _is_running(int(match[1]))
 
 
 def _is_running(pid: int) -> bool:

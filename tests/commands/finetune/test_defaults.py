@@ -55,6 +55,27 @@ def test_few_examples_get_small_batches_and_many_epochs(num_examples: int, batch
     assert (recipe.batch_size, recipe.epochs) == (batch_size, epochs)
 
 
+@pytest.mark.parametrize(
+    ("hidden_size", "num_examples", "epochs"),
+    [
+        (256, 6_000, 9),  # 1,692 steps
+        (256, 30_000, 5),  # 5,000 steps at most
+        (256, 60_000, 3),
+        (384, 6_000, 6),
+        (128, 6_000, 10),
+        (768, 6_000, 4),  # 600 steps
+        (256, 400, 24),
+    ],
+)
+def test_narrow_models_with_a_dev_set_learn_for_longer(hidden_size: int, num_examples: int, epochs: int):
+    assert resolve(FinetuneRecipe(), num_examples, num_dev=10, hidden_size=hidden_size).epochs == epochs
+
+
+def test_a_frozen_model_and_a_recurrent_family_do_not():
+    assert resolve(FinetuneRecipe(feature_layers="last"), 6_000, num_dev=10).epochs == 4
+    assert resolve(FinetuneRecipe(), 6_000, num_dev=10, family_learning_rate=0.01).epochs == 4
+
+
 def test_what_is_set_stays():
     recipe = FinetuneRecipe(
         learning_rate=1e-5, batch_size=8, epochs=2, dropout=0.3, evals_per_epoch=5.0, patience=0, warmup_ratio=0.2

@@ -22,6 +22,8 @@ _FEATURES_LEARNING_RATE = 1e-3
 # Fewer examples than this get the smaller batch size: more steps for the same computation.
 _FEW_EXAMPLES, _SMALL_BATCH_SIZE, _BATCH_SIZE = 2_000, 16, 32
 _MIN_STEPS, _MIN_EPOCHS, _MAX_EPOCHS = 600, 3, 30
+# Narrower models learn for longer, if a dev set selects the best checkpoint: so many epochs and steps at most.
+_NARROW_EPOCHS, _NARROW_STEPS = 10, 5_000
 # About this many evaluations select the best checkpoint; they may cost this fraction of training at most.
 _NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
 # Scoring an example costs this fraction of training on it: the forward pass.
@@ -70,10 +72,9 @@ def resolve_defaults(
         reasons.append(f"batch_size {batch_size} ({num_examples:,} training examples)")
     epochs = recipe.epochs
     if not epochs:
-        epochs = values["epochs"] = min(
-            _MAX_EPOCHS, max(_MIN_EPOCHS, math.ceil(_MIN_STEPS * batch_size / num_examples))
-        )
-        reasons.append(f"epochs {epochs} ({epochs * math.ceil(num_examples / batch_size):,} steps)")
+        steps_per_epoch = math.ceil(num_examples / batch_size)
+        epochs = values["epochs"] = _epochs(recipe, base, steps_per_epoch, has_dev=num_dev > 0)
+        reasons.append(f"epochs {epochs} ({epochs * steps_per_epoch:,} steps)")
     if recipe.dropout is None and not previous and _lacks_dropout(base):
         values["dropout"] = _DROPOUT
         reasons.append(f"dropout {_DROPOUT:g} (the model was pretrained without)")
@@ -112,6 +113,15 @@ def _by_hidden_size(hidden_size: int) -> float:
     """Return 3e-5 for a hidden size of 768, and more for narrower models, to two digits."""
     learning_rate = min(_MAX_LEARNING_RATE, _BASE_LEARNING_RATE * (_BASE_HIDDEN_SIZE / hidden_size) ** 2)
     return float(f"{learning_rate:.1e}")
+
+
+def _epochs(recipe: FinetuneRecipe, base: ModelFolder, steps_per_epoch: int, *, has_dev: bool) -> int:
+    """Return three epochs, more of a small set, and more for a narrow model with a dev set: nine at 256."""
+    epochs = max(_MIN_EPOCHS, math.ceil(_MIN_STEPS / steps_per_epoch))
+    if has_dev and not recipe.feature_layers and not base.family.learning_rate:
+        by_width = round(_MIN_EPOCHS * _BASE_HIDDEN_SIZE / base.encoder_config.hidden_size)
+        epochs = max(epochs, min(by_width, _NARROW_EPOCHS, _NARROW_STEPS // steps_per_epoch))
+    return min(epochs, _MAX_EPOCHS)
 
 
 def _evals_per_epoch(epochs: int, num_examples: int, num_dev: int) -> float:
