@@ -39,6 +39,7 @@ class PublishedDataset:
     roles              the columns of text, pair, label and id, if the file is a table
     submissions        split -> the file name that the benchmark requires
     value_range        of regression labels: submitted values are clipped to it
+    is_symmetric       whether the order of the two texts of a pair has no meaning
     has_broken_lines   whether the published file is known to have some
     companions         datasets that are submitted with the predictions of the same model
     write              writes the files of a built-in dataset
@@ -53,6 +54,7 @@ class PublishedDataset:
     roles: Mapping[str, str] = field(default_factory=dict)
     submissions: Mapping[str, str] = field(default_factory=dict)
     value_range: tuple[float, float] | None = None
+    is_symmetric: bool = False
     has_broken_lines: bool = False
     companions: tuple[str, ...] = ()
     write: Callable[[Path], None] | None = None
@@ -130,6 +132,7 @@ def _glue(
         roles=roles,
         submissions={"test": f"{folder}.tsv"},
         value_range=value_range,
+        is_symmetric=folder in ("MRPC", "STS-B", "QQP"),
         has_broken_lines=folder == "QQP",  # line 97,931 of train.tsv and a few others are incomplete
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from bertworks.commands.finetune.defaults import default_learning_rate, keep_run_values, resolve_defaults
 from bertworks.commands.finetune.recipe import FinetuneRecipe, read_finetune_recipe
+from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.settings import recipe_path
 
 
@@ -76,9 +77,34 @@ def test_a_frozen_model_and_a_recurrent_family_do_not():
     assert resolve(FinetuneRecipe(), 6_000, num_dev=10, family_learning_rate=0.01).epochs == 4
 
 
+def test_few_symmetric_pairs_are_read_in_both_orders():
+    def order(num_train: int, recipe: FinetuneRecipe, is_symmetric: bool = True) -> str:
+        return resolve_defaults(recipe, model(), splits(num_train), is_symmetric=is_symmetric).recipe.pair_order
+
+    assert order(5_000, FinetuneRecipe()) == "both"
+    assert order(20_000, FinetuneRecipe()) == "given"
+    assert order(5_000, FinetuneRecipe(pair_order="given")) == "given"
+    assert order(5_000, FinetuneRecipe(), is_symmetric=False) == "given"
+
+
+@pytest.mark.parametrize(("name", "is_symmetric"), [("glue/STS-B", True), ("glue/RTE", False), ("", False)])
+def test_what_is_known_of_a_published_dataset_tells_symmetric_pairs(name: str, is_symmetric: bool):
+    request = FinetuneRequest(
+        task="classify", model="m", train="t.tsv", output="o", settings={"set": name} if name else {}
+    )
+    assert request.is_symmetric == is_symmetric
+
+
 def test_what_is_set_stays():
     recipe = FinetuneRecipe(
-        learning_rate=1e-5, batch_size=8, epochs=2, dropout=0.3, evals_per_epoch=5.0, patience=0, warmup_ratio=0.2
+        learning_rate=1e-5,
+        batch_size=8,
+        epochs=2,
+        dropout=0.3,
+        evals_per_epoch=5.0,
+        patience=0,
+        warmup_ratio=0.2,
+        pair_order="given",
     )
     resolution = resolve_defaults(recipe, model(dropout=0.0), splits(100, 50))
     assert resolution.recipe == recipe

@@ -28,11 +28,13 @@ _NARROW_EPOCHS, _NARROW_STEPS = 10, 5_000
 _NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
 # Scoring an example costs this fraction of training on it: the forward pass.
 _FORWARD_RATIO = 1 / 3
+# Fewer symmetric pairs than this are read in both orders, which costs twice the time.
+_FEW_PAIRS = 20_000
 # Of a model that was pretrained without dropout.
 _DROPOUT = 0.1
 
 # The settings that are resolved here.
-_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch")
+_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch", "pair_order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,13 @@ def resolve_defaults(
     base: ModelFolder,
     examples: Mapping[str, Sequence[Any]],
     previous: Mapping[str, Any] | None = None,
+    *,
+    is_symmetric: bool = False,
 ) -> Resolution:
     """Set what the recipe leaves open, from the model, the number of training examples and of dev examples.
 
-    A run that resumes keeps the values of its resolved recipe, `previous`.
+    A run that resumes keeps the values of its resolved recipe, `previous`. `is_symmetric` tells that the order of the
+    two texts of an example has no meaning.
     """
     recipe = keep_run_values(recipe, previous or {})
     num_examples, num_dev = (
@@ -78,6 +83,9 @@ def resolve_defaults(
     if recipe.dropout is None and not previous and _lacks_dropout(base):
         values["dropout"] = _DROPOUT
         reasons.append(f"dropout {_DROPOUT:g} (the model was pretrained without)")
+    if not recipe.pair_order:
+        values["pair_order"] = "both" if is_symmetric and num_examples < _FEW_PAIRS else "given"
+        reasons += ["pair_order both (symmetric pairs)"] if values["pair_order"] == "both" else []
     evals_per_epoch = recipe.evals_per_epoch or _evals_per_epoch(epochs, num_examples, num_dev)
     resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch))
     return Resolution(resolved, tuple(reasons))

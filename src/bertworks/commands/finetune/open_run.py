@@ -84,7 +84,7 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
     base = read_base(request)
     counts = Counts()
     examples = read_examples(request, counts)
-    resolution = resolve_defaults(request.recipe, base, examples, run_table(folder))
+    resolution = resolve_defaults(request.recipe, base, examples, run_table(folder), is_symmetric=request.is_symmetric)
     recipe = replace(resolution.recipe, precision=precision)
     request = replace(request, recipe=recipe)
     task = _make_task(request, examples["train"])

@@ -39,7 +39,7 @@ class FinetuneRecipe:
     max_length, overlap   of windows over long texts; 0 and -1: the defaults of task and model
     truncate              truncate long texts instead of sliding a window, and count the lost tokens
     pair_order            given: segments A, B as they are; both: also B, A, for symmetric pairs (GPT's paper); only for
-                          classify and regress
+                          classify and regress; empty: both for MRPC and STS-B
     dropout               overrides the model's dropout; by default 0.1 for a model that was pretrained without
     class_weights         weights of the classes in the loss: "balanced" (inverse to their frequency) or "spam=3,ham=1"
     mlm_weight            weight of an auxiliary masked-LM loss; 0: none
@@ -75,7 +75,7 @@ class FinetuneRecipe:
     max_length: int = 0
     overlap: int = -1
     truncate: bool = False
-    pair_order: str = "given"
+    pair_order: str = ""
     dropout: float | None = None
     class_weights: str = ""
     mlm_weight: float = 0.0
@@ -136,7 +136,7 @@ class FinetuneRecipe:
             )
         max_length = self.max_length or min(default.max_length, model_max_length)
         overlap = self.overlap if self.overlap >= 0 else min(default.overlap, max_length // 4)
-        return WindowRule(max_length, overlap, self.truncate, self.pair_order)
+        return WindowRule(max_length, overlap, self.truncate, self.pair_order or "given")
 
     def make_schedule(self, num_steps: int) -> Schedule:
         """Return the learning-rate schedule of a run with this many steps."""

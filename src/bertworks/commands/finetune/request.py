@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.commands.finetune.recipe import FinetuneRecipe
+from bertworks.datasets.published import dataset_of
 from bertworks.datasets.translations import target_file
 from bertworks.reading import convert_paths
 from bertworks.records import ScoreRecord
@@ -44,6 +45,11 @@ class FinetuneRequest:
 
     def columns_of(self, split: str) -> Mapping[str, str]:
         return {**self.columns.get("", {}), **self.columns.get(split, {})}
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the order of the two texts of an example has no meaning, by what is known of a published dataset."""
+        return "set" in self.settings and dataset_of(self.settings["set"]).is_symmetric
 
     @property
     def files(self) -> Iterator[Path]:

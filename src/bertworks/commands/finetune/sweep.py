@@ -65,7 +65,8 @@ def grid_of(recipe: FinetuneRecipe) -> list[FinetuneRecipe]:
 
 def resolved(request: FinetuneRequest) -> FinetuneRequest:
     """Return the request with the defaults that follow from its model and data."""
-    recipe = resolve_defaults(request.recipe, read_base(request), read_examples(request)).recipe
+    base, examples = read_base(request), read_examples(request)
+    recipe = resolve_defaults(request.recipe, base, examples, is_symmetric=request.is_symmetric).recipe
     return replace(request, recipe=recipe)
 
 
