@@ -43,8 +43,7 @@ class LabelledSet:
     """A labelled set.
 
     arguments   task, files and columns in the command
-    minutes     of one seed with a mini model on two cores: tokens, at 12,000 per second in training and 30,000 in
-                evaluation
+    minutes     of one seed with a mini model, estimated
     groups      the models that are compared
     """
 
@@ -152,7 +151,7 @@ SETS = {
         title="SST-2", arguments="glue/SST-2 --data $DATA", minutes=5.0,
         scores=(Score(split="dev", metric="accuracy", bar=86.0, published="BERT-Mini 85.9 (test), Base 92.7"),)),
     "sst2-6000": LabelledSet(
-        title="SST-2, 6,000 rows", minutes=0.8,
+        title="SST-2, 6,000 rows", minutes=2.5,
         arguments="glue/SST-2 --train $OUT/files/sst2-train-6000.tsv --dev $DATA/glue/SST-2/dev.tsv",
         scores=(Score(split="dev", metric="accuracy", bar=81.0),)),
     "sms-500": LabelledSet(
@@ -160,21 +159,21 @@ SETS = {
         arguments=f"classify {_files('sms-train-500.tsv', 'sms-dev.tsv')} --text SMS --label Label",
         scores=(Score(split="dev", metric="accuracy", bar=97.5), Score(split="dev", metric="macro_f1"))),
     "mrpc": LabelledSet(
-        title="MRPC", arguments="glue/MRPC --data $DATA", minutes=2.2,
+        title="MRPC", arguments="glue/MRPC --data $DATA", minutes=5.0,
         scores=(Score(split="dev", metric="f1", bar=81.0, published="BERT-Mini 81.1, Base 88.9 (test)"),
                 Score(split="dev", metric="accuracy", bar=71.5, published="BERT-Mini 71.8 (test), Base 86.7"))),
     "stsb": LabelledSet(
-        title="STS-B", arguments="glue/STS-B --data $DATA", minutes=1.4,
+        title="STS-B", arguments="glue/STS-B --data $DATA", minutes=6.5,
         scores=(Score(split="dev", metric="spearman", bar=73.0, published="BERT-Mini 73.3, Base 85.8 (test)"),)),
     "conll": LabelledSet(
-        title="CoNLL-2003", arguments="conll2003 --data $DATA", minutes=2.3,
+        title="CoNLL-2003", arguments="conll2003 --data $DATA", minutes=11.0,
         scores=(Score(split="dev", metric="f1", margin=15.0, published="Base 96.4"),
                 Score(split="test", metric="f1", published="Base 92.4"))),
     "cmrc": LabelledSet(
         title="CMRC 2018", arguments="cmrc2018 --data $DATA", language="zh", minutes=38.0,
         scores=_answers("Base 64.4", "Base 84.0", margin=15.0), groups=("ours", "random")),
     "cola": LabelledSet(
-        title="CoLA", arguments="glue/CoLA --data $DATA", minutes=0.8,
+        title="CoLA", arguments="glue/CoLA --data $DATA", minutes=4.0,
         scores=(Score(split="dev", metric="matthews", published="BERT-Mini 0.0, Base 52.1 (test)"),
                 Score(split="dev", metric="accuracy"))),
     "comve": LabelledSet(

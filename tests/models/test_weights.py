@@ -1,16 +1,14 @@
 """Weights: safetensors, truncated, sharded; pickles without code execution; old and tied names."""
 
-import contextlib
 import json
 import os
 import pickle
-import resource
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from file_size import max_file_size
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -291,17 +289,6 @@ def test_weights_have_default_file_permissions(tmp_path: Path):
     (tmp_path / "other").write_text("")
     write_weights(tmp_path / "model.safetensors", TENSORS)
     assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
-
-
-@contextlib.contextmanager
-def max_file_size(num_bytes: int) -> Iterator[None]:
-    """Let the system refuse to write longer files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_failed_write_is_explained_and_leaves_the_old_file(tmp_path: Path):

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from file_size import max_file_size
 
-from bertworks.errors import MissingDependencyError
+from bertworks.errors import FolderError, MissingDependencyError
 from bertworks.records import HeldOutRecord, SampleRecord, StepRecord
 from bertworks.training.events import EventsWriter
 
@@ -80,6 +81,14 @@ def test_events_after_the_checkpoint_are_hidden_on_resume(tmp_path):
 
 
 def test_events_without_tensorboard_name_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.record_writer", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'bertworks\[tensorboard\]'"):
         EventsWriter(tmp_path, None)
+
+
+def test_a_disk_that_takes_no_more_is_an_error_of_that_record(tmp_path):
+    events = EventsWriter(tmp_path, None)
+    events.add(sample(1))
+    with max_file_size(100), pytest.raises(FolderError, match=r"cannot write .*events: .*too large"):
+        events.add(sample(2))
+    events.close()

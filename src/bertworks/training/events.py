@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bertworks.disk import explain_os_error
 from bertworks.errors import MissingDependencyError
@@ -13,43 +18,55 @@ EVENTS = "events"
 
 
 class EventsWriter:
-    """Writes the records of a run as TensorBoard events into its subfolder `events`."""
+    """Writes the records of a run as TensorBoard events into its subfolder `events`.
+
+    Each record is on disk when `add` returns: torch's SummaryWriter writes in a thread, whose errors are printed as
+    tracebacks.
+    """
 
     def __init__(self, folder: Path, last_step: int | None) -> None:
         """Resume after the checkpoint of `last_step` (None: from scratch); old events of later steps are ignored."""
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
             raise MissingDependencyError("tensorboard", "tensorboard", "writing TensorBoard events") from error
-        purge_step = 0 if last_step is None else last_step + 1
         self._previous = (0.0, 0) if last_step is None else None  # seconds and tokens at the previous step, if known
-        try:
-            self._writer = SummaryWriter(str(folder / EVENTS), purge_step=purge_step)
-        except OSError as error:
-            raise explain_os_error(error, folder / EVENTS) from error
-        self._folder = folder / EVENTS
+        self._path = folder / EVENTS / f"events.out.tfevents.{time.time_ns()}.{platform.node()}.{os.getpid()}"
+        with self._explain():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb", buffering=0)
+        self._records = RecordWriter(self._file)
+        purge_step = 0 if last_step is None else last_step + 1
+        self._write(purge_step, file_version="brain.Event:2")
+        self._write(purge_step, session_log={"status": "START"})
 
     def add(self, record: RunRecord) -> None:
         """Write a record."""
-        try:
-            self._add(record)
-            self._writer.flush()  # by default only every two minutes
-        except OSError as error:
-            raise explain_os_error(error, self._folder) from error
+        from torch.utils.tensorboard import summary
 
-    def _add(self, record: RunRecord) -> None:
         if isinstance(record, SampleRecord):
-            self._writer.add_text("samples", _as_markdown(record), record.step)
+            self._write(record.step, summary=summary.text("samples", _as_markdown(record)))
             return
         throughput = self._throughput(record) if isinstance(record, StepRecord) else {}
-        self._add_scalars(scalars_of(record) | throughput, record.step)
+        for tag, value in (scalars_of(record) | throughput).items():
+            self._write(record.step, summary=summary.scalar(tag, value))
 
     def close(self) -> None:
-        self._writer.close()
+        self._file.close()
 
-    def _add_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        for tag, value in scalars.items():
-            self._writer.add_scalar(tag, value, step)
+    def _write(self, step: int, **content: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        event = Event(wall_time=time.time(), step=step, **content)
+        with self._explain():
+            self._records.write(event.SerializeToString())
+
+    @contextlib.contextmanager
+    def _explain(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise explain_os_error(error, self._path.parent) from error
 
     def _throughput(self, record: StepRecord) -> dict[str, float]:
         previous, self._previous = self._previous, (record.seconds, record.num_tokens)
