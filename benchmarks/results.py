@@ -5,9 +5,11 @@
         [--page docs/results.md] [--plan] [--json]
 
 Every row is one command, which the page shows. Its scores are written to FOLDER/rows as soon as it is finished, and a
-second call continues where the first was stopped. Without MiniLM, or without a pretraining corpus for word vectors,
-their rows are left out. `--plan` only prints the commands and their estimated minutes; `--jobs 2` runs two rows at a
-time, each on half of the cores. `--extra` adds options to every command, for a short trial on a small data folder.
+second call continues where the first was stopped. Beside the page, a JSON file has the scores of its rows by seed: they
+are not run again, on any machine, unless the command, the model or the data changed. Without MiniLM, or without a
+pretraining corpus for word vectors, their rows are left out. `--plan` only prints the commands and their estimated
+minutes; `--jobs 2` runs two rows at a time, each on half of the cores. `--extra` adds options to every command, for a
+short trial on a small data folder.
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ def run_row(row: Row, paths: Paths, commands: Commands) -> bool:
     if not (folder / marker).exists():
         return False
     facts = {"minutes": round((time.perf_counter() - start) / 60, 2), "continued": continued}
-    write_json(file, {"row": row.name, "command": row.command, **facts, **read_result(row, paths)})
+    write_json(file, {"inputs": inputs, **facts, **read_result(row, paths)})
     for name in ("model", "adapt", "checkpoints", "features"):
         for unneeded in list(folder.rglob(name)):
             shutil.rmtree(unneeded, ignore_errors=True)  # gigabytes that only an unfinished run needs
@@ -186,6 +188,26 @@ def run_rows(rows: Sequence[Row], paths: Paths, num_jobs: int) -> list[str]:
     if commands.is_stopped:
         sys.exit("asked to stop; the same command continues")
     return failed
+
+
+def is_current(row: Row, result: Mapping[str, Any], paths: Paths) -> bool:
+    """Return whether a row was run with this command, model and data, as far as these are known here."""
+    unknown = [part for part in row.arguments if part.startswith("$") and part.split("/")[0] not in paths.values]
+    inputs = {"command": row.command} if unknown else fingerprint(row, paths)
+    return all(result["inputs"].get(name) == value for name, value in inputs.items())
+
+
+def read_recorded_rows(file: Path, paths: Paths) -> dict[str, dict[str, Any]]:
+    """Return the recorded results that are still current, by the name of the row."""
+    recorded = read_json(file, "the scores of the page") if file.exists() else {}
+    return {name: entry for name, entry in recorded.items() if name in ROWS and is_current(ROWS[name], entry, paths)}
+
+
+def remaining_rows(rows: Sequence[Row], recorded: Mapping[str, Any]) -> list[Row]:
+    """Return the rows that are not recorded, without word vectors that only recorded rows need."""
+    remaining = [row for row in rows if row.name not in recorded]
+    unneeded = {ROWS[name].required for name in recorded} - {row.required for row in remaining}
+    return [row for row in remaining if row.name not in unneeded]
 
 
 def finished_rows(paths: Paths) -> dict[str, dict[str, Any]]:
@@ -271,12 +293,17 @@ def main() -> None:
     with (paths.output / "lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        write_files(rows, options.data, paths.output)
-        failed = run_rows(rows, paths, options.jobs)
-    results = finished_rows(paths)
+        write_files(list(ROWS.values()), options.data, paths.output)
+        recorded = read_recorded_rows(options.page.with_suffix(".json"), paths) if options.page else {}
+        failed = run_rows(remaining_rows(rows, recorded), paths, options.jobs)
+    results = recorded | finished_rows(paths)
     if options.page:
         models = {name: paths.values[name] for name in ("en-small", "zh-small")}
         write_text(options.page, fill_page(options.page.read_text(encoding="utf-8"), results, models))
+        write_json(
+            options.page.with_suffix(".json"),
+            {name: results[name] for name in ROWS if name in results and ROWS[name].labelled_set},
+        )
     if options.json:
         print(json.dumps(summarize(results)))
     if failed:

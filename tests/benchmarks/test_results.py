@@ -154,15 +154,40 @@ class RecordedCommands:
         self.arguments.append(arguments)
 
 
-def test_finished_row_is_not_run_again_but_for_another_model(tmp_path: Path) -> None:
+@pytest.fixture
+def paths(tmp_path: Path) -> Any:
+    """A folder with a model and MRPC."""
     weights, data = tmp_path / "m" / "model.safetensors", tmp_path / "glue" / "MRPC"
     weights.parent.mkdir()
     weights.write_bytes(b"weights")
     data.mkdir(parents=True)
     for split in ("train", "dev"):
         (data / f"{split}.tsv").write_text("Quality\n")
-    row, commands = SCRIPT.ROWS["mrpc"], RecordedCommands()
-    paths = SCRIPT.Paths(tmp_path, {"$DATA": str(tmp_path), "$OUT": str(tmp_path), "en-small": str(tmp_path / "m")})
+    return SCRIPT.Paths(tmp_path, {"$DATA": str(tmp_path), "$OUT": str(tmp_path), "en-small": str(tmp_path / "m")})
+
+
+def test_recorded_row_is_current_until_the_model_or_the_data_changes(tmp_path: Path, paths: Any) -> None:
+    rows, file = SCRIPT.ROWS, tmp_path / "results.json"
+    results = {"mrpc": {"inputs": SCRIPT.fingerprint(rows["mrpc"], paths)},
+               "mrpc-minilm": {"inputs": {"command": rows["mrpc-minilm"].command, "base_sha256": "elsewhere"}},
+               "mrpc-mlm": {"inputs": {"command": "another"}}}  # fmt: skip
+    file.write_text(json.dumps(results))
+    assert set(SCRIPT.read_recorded_rows(file, paths)) == {"mrpc", "mrpc-minilm"}
+    (tmp_path / "glue" / "MRPC" / "dev.tsv").write_text("Quality\n1\n")
+    assert set(SCRIPT.read_recorded_rows(file, paths)) == {"mrpc-minilm"}
+
+
+def test_recorded_rows_and_their_word_vectors_are_not_run() -> None:
+    rows = [SCRIPT.ROWS[name] for name in ("mrpc", "glove-en", "mrpc-glove", "sst2-glove")]
+    assert [row.name for row in SCRIPT.remaining_rows(rows, {"mrpc": {}, "mrpc-glove": {}})] == [
+        "glove-en",
+        "sst2-glove",
+    ]
+    assert SCRIPT.remaining_rows(rows, {"mrpc": {}, "mrpc-glove": {}, "sst2-glove": {}}) == []
+
+
+def test_finished_row_is_not_run_again_but_for_another_model(tmp_path: Path, paths: Any) -> None:
+    weights, row, commands = tmp_path / "m" / "model.safetensors", SCRIPT.ROWS["mrpc"], RecordedCommands()
     for folder, content in (("rows", {}), ("begun", SCRIPT.fingerprint(row, paths))):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mrpc.json").write_text(json.dumps(content))
