@@ -8,6 +8,7 @@ from bertworks.errors import InputError
 from bertworks.inference.finetuned import task_window_rule
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.contract import (
+    ConsistentTask,
     ExplainableTask,
     Features,
     GenerativeTask,
@@ -106,6 +107,7 @@ def test_a_task_example_is_one_example_unless_it_is_a_group():
     ("protocol", "names"),
     [
         (ScaledTask, ["regress"]),
+        (ConsistentTask, ["classify"]),
         (GenerativeTask, ["translate"]),
         (LabelledTask, ["classify", "tag"]),
         (ExplainableTask, ["classify", "regress", "choose", "tag", "answer"]),

@@ -195,6 +195,15 @@ class Classify:
             return losses / len(self.labels)
         return F.cross_entropy(logits, targets, weights, reduction="sum")
 
+    def divergence(self, outputs: torch.Tensor, others: torch.Tensor, batch: Batch) -> torch.Tensor:
+        from bertworks.tasks.divergence import divergence_of_classes, divergence_of_labels
+        from bertworks.tasks.heads import mean_by_group
+
+        logits, other_logits = mean_by_group(outputs, batch.groups), mean_by_group(others, batch.groups)  # (U, C)
+        if self.multi_label:
+            return divergence_of_labels(logits, other_logits) / len(self.labels)
+        return divergence_of_classes(logits, other_logits)
+
     def with_class_weights(self, weights: str, examples: Sequence[TextExample]) -> Classify:
         if weights != BALANCED:
             return replace(self, class_weights=parse_class_weights(weights, self.labels))

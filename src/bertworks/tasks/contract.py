@@ -3,8 +3,8 @@
 A task is one frozen dataclass in one file and one line in `tasks.registry.TASKS`. It answers for its data, its input
 fields (in `predict` and over HTTP), its head, its predictions, its scores, its attribution targets and its submission
 format, and knows nothing of training loops, checkpoints or servers. `Task` documents what every task has; the optional
-parts are `ExplainableTask`, `TableTask`, `LabelledTask`, `GenerativeTask`, `ScaledTask`, `WeightedTask` and
-`tasks.baselines.BaselineTask`. Nobody inherits from them.
+parts are `ExplainableTask`, `TableTask`, `LabelledTask`, `GenerativeTask`, `ScaledTask`, `ConsistentTask`,
+`WeightedTask` and `tasks.baselines.BaselineTask`. Nobody inherits from them.
 
 B sequences of T positions, N tokens, U units (an example, or one of its choices), P target positions, D hidden size.
 """
@@ -400,6 +400,15 @@ class ScaledTask(Protocol):
 
     def unscale(self, head: nn.Module) -> Task:
         """Fold mean and deviation into the head's weights; return the task that goes with it."""
+        ...
+
+
+@runtime_checkable
+class ConsistentTask(Protocol):
+    """A task that R-Drop can regularize: two passes with different dropout should predict the same."""
+
+    def divergence(self, outputs: torch.Tensor, others: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Return how far two outputs for the same batch are apart, summed over the targets of `loss`."""
         ...
 
 

@@ -19,10 +19,13 @@ from bertworks.objectives.heads import MlmHead
 from bertworks.objectives.loss import Loss, LossPart
 from bertworks.sampling.batch import Batch
 from bertworks.tasks.batching import batch_of_input_sequences
-from bertworks.tasks.contract import GenerativeTask, InputSequence, Outputs, Task
+from bertworks.tasks.contract import ConsistentTask, GenerativeTask, InputSequence, Outputs, Task
 from bertworks.tasks.heads import PositionHead
 from bertworks.tasks.recurrent_head import PREFIX, RecurrentHead, RecurrentSettings, packing_of, recurrent_head
 from bertworks.vocabulary.tokenizer import Tokenizer
+
+# Added to the seed of a batch, so that a second pass has other dropout masks than the first.
+_AUXILIARY_SEED, _R_DROP_SEED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class TaskModule(nn.Module):
 
     With `recurrent` settings a recurrent head reads features of the encoder. The encoder is frozen, without dropout,
     unless they say otherwise, and its features may be cached: `feature_cache` returns those of a batch, or None if it
-    lacks some of its sequences.
+    lacks some of its sequences. `r_drop` is the weight of R-Drop, 0 for none.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class TaskModule(nn.Module):
         generator: torch.Generator | None = None,
         auxiliary: AuxiliaryLoss | None = None,
         recurrent: RecurrentSettings | None = None,
+        r_drop: float = 0.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -67,6 +71,7 @@ class TaskModule(nn.Module):
                 encoder.requires_grad_(False).eval()
         self.mlm_head = auxiliary.head if auxiliary is not None else None
         self.auxiliary = auxiliary
+        self.r_drop = r_drop
 
     @property
     def recurrent(self) -> RecurrentSettings | None:
@@ -113,9 +118,9 @@ class TaskModule(nn.Module):
 
     def forward(self, batch: Batch, scales: Mapping[str, float], seeds: DropoutSeeds | None = None) -> Loss:
         """Return the loss of a batch; `scales` multiply the parts for the backward pass."""
-        outputs = self.outputs(batch, seeds)
-        total = self.task.loss(outputs.float() if outputs.itemsize < 4 else outputs, batch)
-        value = total * scales["task"]
+        outputs = _at_least_fp32(self.outputs(batch, seeds))
+        total = self.task.loss(outputs, batch)
+        value = self._regularized(total, outputs, batch, seeds) * scales["task"]
         parts = {"task": LossPart(total.detach(), self.task.num_targets(batch))}
         if batch.auxiliary_batch is not None:
             scale = scales[self._required_auxiliary.name]
@@ -126,6 +131,17 @@ class TaskModule(nn.Module):
             )
             value = value + self._required_auxiliary.weight * auxiliary_loss
         return Loss(value, parts)
+
+    def _regularized(
+        self, loss: torch.Tensor, outputs: torch.Tensor, batch: Batch, seeds: DropoutSeeds | None
+    ) -> torch.Tensor:
+        """Return the loss with R-Drop: the mean of two passes with other dropout masks, and their divergence."""
+        if not self.r_drop or seeds is None:
+            return loss
+        assert isinstance(self.task, ConsistentTask)
+        others = _at_least_fp32(self.outputs(batch, DropoutSeeds(seeds.base + _R_DROP_SEED)))
+        other_loss, divergence = self.task.loss(others, batch), self.task.divergence(outputs, others, batch)
+        return (loss + other_loss + self.r_drop * divergence) / 2
 
     def outputs(self, batch: Batch, seeds: DropoutSeeds | None = None) -> torch.Tensor:
         """Return the outputs of the head; of a generative task, the summed loss of its targets."""
@@ -170,7 +186,7 @@ class TaskModule(nn.Module):
         """Return the scaled auxiliary loss of a second forward pass, on the same sequences with LM targets."""
         assert batch.positions is not None
         assert batch.targets is not None
-        own_seeds = None if seeds is None else DropoutSeeds(seeds.base + 1)  # another dropout mask than the first pass
+        own_seeds = None if seeds is None else DropoutSeeds(seeds.base + _AUXILIARY_SEED)
         encoded = self.encoder(batch, seeds=own_seeds, positions=batch.positions)
         if self.mlm_head is not None:
             encoded = self.encoder.transform_for_head(encoded)
@@ -179,6 +195,10 @@ class TaskModule(nn.Module):
             bias = embeddings.new_zeros(len(embeddings))
             return cross_entropy_sum(vectors, embeddings, bias, batch.targets, scale)
         return cross_entropy_sum(self.mlm_head.transform(vectors), embeddings, self.mlm_head.bias, batch.targets, scale)
+
+
+def _at_least_fp32(outputs: torch.Tensor) -> torch.Tensor:
+    return outputs.float() if outputs.itemsize < 4 else outputs
 
 
 def _remove_unnamed_parameters(head: nn.Module, names: NameTable | None) -> None:

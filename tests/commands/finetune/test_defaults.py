@@ -87,6 +87,18 @@ def test_few_symmetric_pairs_are_read_in_both_orders():
     assert order(5_000, FinetuneRecipe(), is_symmetric=False) == "given"
 
 
+def test_few_examples_of_a_classifier_are_regularized_by_r_drop():
+    def r_drop(num_train: int, recipe: FinetuneRecipe, can_r_drop: bool = True) -> float | None:
+        return resolve_defaults(recipe, model(), splits(num_train), can_r_drop=can_r_drop).recipe.r_drop
+
+    assert r_drop(4_999, FinetuneRecipe()) == 2.0
+    assert r_drop(5_000, FinetuneRecipe()) == 0.0
+    assert r_drop(100, FinetuneRecipe(), can_r_drop=False) == 0.0
+    assert r_drop(100, FinetuneRecipe(dropout=0.0)) == 0.0
+    assert r_drop(100, FinetuneRecipe(r_drop=0.0)) == 0.0
+    assert r_drop(100, FinetuneRecipe(feature_layers="last")) == 0.0
+
+
 @pytest.mark.parametrize(("name", "is_symmetric"), [("glue/STS-B", True), ("glue/RTE", False), ("", False)])
 def test_what_is_known_of_a_published_dataset_tells_symmetric_pairs(name: str, is_symmetric: bool):
     request = FinetuneRequest(
@@ -105,6 +117,7 @@ def test_what_is_set_stays():
         patience=0,
         warmup_ratio=0.2,
         pair_order="given",
+        r_drop=0.0,
     )
     resolution = resolve_defaults(recipe, model(dropout=0.0), splits(100, 50))
     assert resolution.recipe == recipe

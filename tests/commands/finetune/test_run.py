@@ -172,12 +172,12 @@ def test_a_run_of_an_earlier_version_resumes_bit_identically(base: Path, files: 
     list(run_finetune(requests[0]))
     list(run_finetune(replace(requests[1], stop_after=5)))
     path = requests[1].output / "recipe.toml"
-    new_lines = ("baselines =", "class_weights =", "name =", "momentum =", "embedding_lr_ratio =")
+    new_lines = ("baselines =", "class_weights =", "name =", "momentum =", "embedding_lr_ratio =", "r_drop =")
     lines = [line for line in path.read_text().splitlines() if not line.startswith(new_lines)]
     path.write_text("\n".join(lines).replace("evals_per_epoch = 1.0", "evals_per_epoch = 1") + "\n")
     # What that version wrote into its checkpoints: a hash of the recipe without those keys.
     settings = asdict(recipe) | {"evals_per_epoch": 1, "pair_order": "given"}
-    for name in ("baselines", "class_weights", "adapt"):
+    for name in ("baselines", "class_weights", "adapt", "r_drop"):
         del settings[name]
     for name in ("name", "momentum"):
         del settings["optimizer"][name]

@@ -17,7 +17,7 @@ from bertworks.objectives.objective import ObjectiveModule
 from bertworks.objectives.registry import check_objective, objective_of
 from bertworks.sampling.masking import MaskSettings
 from bertworks.settings import from_table
-from bertworks.tasks.contract import GenerativeTask, Task
+from bertworks.tasks.contract import ConsistentTask, GenerativeTask, Task
 from bertworks.tasks.module import AuxiliaryLoss, TaskModule
 from bertworks.tasks.recurrent_head import RecurrentSettings
 from bertworks.training.memory import check_model_fits
@@ -38,7 +38,9 @@ def build_module(base: ModelFolder, task: Task, recipe: FinetuneRecipe, generato
         encoder.set_dropout(recipe.dropout)
     encoder.activation_checkpointing = recipe.activation_checkpointing
     auxiliary = _auxiliary_loss(base, encoder, recipe, generator)
-    return TaskModule(encoder, task, generator, auxiliary, _recurrent_settings(recipe))
+    if recipe.r_drop and not isinstance(task, ConsistentTask):
+        raise SettingsError(f"r_drop is for classify; the task is {task.name}")
+    return TaskModule(encoder, task, generator, auxiliary, _recurrent_settings(recipe), recipe.r_drop or 0.0)
 
 
 def build_encoder(base: ModelFolder, generator: torch.Generator) -> Encoder:

@@ -32,9 +32,11 @@ _FORWARD_RATIO = 1 / 3
 _FEW_PAIRS = 20_000
 # Of a model that was pretrained without dropout.
 _DROPOUT = 0.1
+# Fewer examples than this are regularized by R-Drop with this weight, which costs twice the time.
+_FEW_FOR_R_DROP, _R_DROP = 5_000, 2.0
 
 # The settings that are resolved here.
-_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch", "pair_order")
+_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch", "pair_order", "r_drop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,12 @@ def resolve_defaults(
     previous: Mapping[str, Any] | None = None,
     *,
     is_symmetric: bool = False,
+    can_r_drop: bool = False,
 ) -> Resolution:
     """Set what the recipe leaves open, from the model, the number of training examples and of dev examples.
 
     A run that resumes keeps the values of its resolved recipe, `previous`. `is_symmetric` tells that the order of the
-    two texts of an example has no meaning.
+    two texts of an example has no meaning, `can_r_drop` that the task is one for R-Drop.
     """
     recipe = keep_run_values(recipe, previous or {})
     num_examples, num_dev = (
@@ -86,6 +89,10 @@ def resolve_defaults(
     if not recipe.pair_order:
         values["pair_order"] = "both" if is_symmetric and num_examples < _FEW_PAIRS else "given"
         reasons += ["pair_order both (symmetric pairs)"] if values["pair_order"] == "both" else []
+    if recipe.r_drop is None:
+        is_small = can_r_drop and num_examples < _FEW_FOR_R_DROP and not previous
+        values["r_drop"] = _R_DROP if is_small and _has_dropout(replace(recipe, **values), base) else 0.0
+        reasons += [f"r_drop {_R_DROP:g} ({num_examples:,} training examples)"] if values["r_drop"] else []
     evals_per_epoch = recipe.evals_per_epoch or _evals_per_epoch(epochs, num_examples, num_dev)
     resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch))
     return Resolution(resolved, tuple(reasons))
@@ -107,6 +114,13 @@ def _lacks_dropout(base: ModelFolder) -> bool:
     """Whether a Transformer was pretrained without dropout, which pays with much text; recurrent families have their
     own kinds of it."""
     return bool(base.tensors) and not base.family.learning_rate and base.encoder_config.hidden_dropout_prob == 0
+
+
+def _has_dropout(recipe: FinetuneRecipe, base: ModelFolder) -> bool:
+    """Whether a whole Transformer is trained with dropout."""
+    if recipe.feature_layers or base.family.learning_rate:
+        return False
+    return (base.encoder_config.hidden_dropout_prob if recipe.dropout is None else recipe.dropout) > 0
 
 
 def _learning_rate(recipe: FinetuneRecipe, base: ModelFolder) -> tuple[float, str]:

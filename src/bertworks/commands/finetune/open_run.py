@@ -22,7 +22,7 @@ from bertworks.commands.finetune.checks import (
     length_warnings,
     train_coverage_events,
 )
-from bertworks.commands.finetune.defaults import resolve_defaults
+from bertworks.commands.finetune.defaults import Resolution, resolve_defaults
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run_recipe import hashed_settings, run_table, write_run_recipe
 from bertworks.commands.pretrain.build import new_model_folder
@@ -37,7 +37,7 @@ from bertworks.records import ScoreRecord
 from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.masking import Masker
-from bertworks.tasks.contract import Features, Task, TaskScores, WeightedTask
+from bertworks.tasks.contract import ConsistentTask, Features, Task, TaskScores, WeightedTask
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.registry import task_of
 from bertworks.text.document import Counts
@@ -84,7 +84,7 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
     base = read_base(request)
     counts = Counts()
     examples = read_examples(request, counts)
-    resolution = resolve_defaults(request.recipe, base, examples, run_table(folder), is_symmetric=request.is_symmetric)
+    resolution = resolve_request(request, base, examples, run_table(folder))
     recipe = replace(resolution.recipe, precision=precision)
     request = replace(request, recipe=recipe)
     task = _make_task(request, examples["train"])
@@ -123,6 +123,18 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
         sentence_files=read_sentence_files(base.path),
     )
     return run, events
+
+
+def resolve_request(
+    request: FinetuneRequest,
+    base: ModelFolder,
+    examples: Mapping[str, Sequence[Any]],
+    previous: Mapping[str, Any] | None = None,
+) -> Resolution:
+    """Resolve the defaults of a request, from the model, the examples and what is known of task and dataset."""
+    can_r_drop = issubclass(task_of(request.task), ConsistentTask)
+    is_symmetric = request.is_symmetric
+    return resolve_defaults(request.recipe, base, examples, previous, is_symmetric=is_symmetric, can_r_drop=can_r_drop)
 
 
 def _check_examples(

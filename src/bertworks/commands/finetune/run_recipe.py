@@ -39,7 +39,7 @@ def run_table(folder: Path) -> dict[str, Any]:
 def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
     """Return the settings that must be equal for a checkpoint to be resumed.
 
-    Keys of later versions count only if they are used: [adapt], class_weights, Muon,
+    Keys of later versions count only if they are used: [adapt], class_weights, r_drop, Muon,
     embedding_lr_ratio. Baselines do not change the model.
     """
     settings = asdict(recipe)
@@ -48,6 +48,8 @@ def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
         del settings["adapt"]
     if not recipe.class_weights:
         del settings["class_weights"]
+    if not recipe.r_drop:
+        del settings["r_drop"]
     settings["optimizer"] = recipe.optimizer.hashed_settings()
     settings["layerwise"] = recipe.layerwise.hashed_settings()
     if recipe.evals_per_epoch.is_integer():  # it was an integer once
@@ -56,5 +58,5 @@ def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
 
 
 def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in a run.json with the defaults of the keys that it lacks."""
-    return {**json.loads(json.dumps(asdict(FinetuneRecipe()))), **settings}
+    """Return the settings in a run.json with those keys that it lacks, as they were before there were such keys."""
+    return {**json.loads(json.dumps(asdict(FinetuneRecipe(pair_order="given", r_drop=0.0)))), **settings}

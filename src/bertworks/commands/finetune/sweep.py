@@ -10,8 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bertworks.commands.finetune.defaults import keep_run_values, resolve_defaults
-from bertworks.commands.finetune.open_run import read_base, read_examples
+from bertworks.commands.finetune.defaults import keep_run_values
+from bertworks.commands.finetune.open_run import read_base, read_examples, resolve_request
 from bertworks.commands.finetune.recipe import GRID_BATCH_SIZES, GRID_EPOCHS, GRID_LEARNING_RATES, FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneEvent, FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
@@ -66,7 +66,7 @@ def grid_of(recipe: FinetuneRecipe) -> list[FinetuneRecipe]:
 def resolved(request: FinetuneRequest) -> FinetuneRequest:
     """Return the request with the defaults that follow from its model and data."""
     base, examples = read_base(request), read_examples(request)
-    recipe = resolve_defaults(request.recipe, base, examples, is_symmetric=request.is_symmetric).recipe
+    recipe = resolve_request(request, base, examples).recipe
     return replace(request, recipe=recipe)
 
 
