@@ -563,6 +563,23 @@ def test_an_auxiliary_masked_lm_loss_is_trained(base: Path, files: dict[str, Pat
     assert json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]["accuracy"] >= 0.9
 
 
+def test_few_examples_are_learned_with_r_drop_by_default(base: Path, files: dict[str, Path], tmp_path: Path):
+    request = request_of(base, files, tmp_path / "run", replace(RECIPE, dropout=0.1, epochs=1))
+    events = list(run_finetune(request))
+    assert any("r_drop 2 (96 training examples)" in event.note for event in events)
+    losses = [event.step.losses["task"] for event in events if event.step]
+    others = run_finetune(replace(request, output=tmp_path / "without", recipe=replace(request.recipe, r_drop=0.0)))
+    assert losses != [event.step.losses["task"] for event in others if event.step]
+
+
+def test_r_drop_is_only_for_classes(base: Path, files: dict[str, Path], tmp_path: Path):
+    values = tmp_path / "values.tsv"
+    values.write_text("text\tlabel\na good film\t1\na bad film\t0\n")
+    request = request_of(base, {**files, "train": values}, tmp_path / "run", replace(RECIPE, dropout=0.1, r_drop=1.0))
+    with pytest.raises(SettingsError, match="r_drop is for classify; the task is regress"):
+        next(iter(run_finetune(replace(request, task="regress", dev=None, test=None))))
+
+
 def test_several_processes_are_refused(
     base: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
