@@ -1,6 +1,6 @@
 """Progress for people: events in, a bar on a terminal or plain lines elsewhere out.
 
-A bar is drawn only where it can be redrawn and is wanted: on a terminal, without NO_COLOR, CI or TERM=dumb.
+A bar is drawn only where it can be redrawn and nobody declined it: on a terminal, without NO_COLOR, CI or TERM=dumb.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def resolve_defaults(
 ) -> Resolution:
     """Set what the recipe leaves open, from the model, the number of training examples and of dev examples.
 
-    A run that resumes keeps the values of its resolved recipe, `previous`. `is_symmetric` tells that the order of the
-    two texts of an example has no meaning, `can_r_drop` that the task is one for R-Drop.
+    A run that resumes keeps the values of its resolved recipe, `previous`. With `is_symmetric`, the order of the two
+    texts of an example has no meaning; with `can_r_drop`, R-Drop can regularize the task.
     """
     recipe = keep_run_values(recipe, previous or {})
     num_examples, num_dev = (
