@@ -93,6 +93,7 @@ def test_few_examples_of_a_classifier_are_regularized_by_r_drop():
 
     assert r_drop(4_999, FinetuneRecipe()) == 2.0
     assert r_drop(5_000, FinetuneRecipe()) == 0.0
+    assert r_drop(2_500, FinetuneRecipe(pair_order="both")) == 0.0  # 5,000 sequences
     assert r_drop(100, FinetuneRecipe(), can_r_drop=False) == 0.0
     assert r_drop(100, FinetuneRecipe(dropout=0.0)) == 0.0
     assert r_drop(100, FinetuneRecipe(r_drop=0.0)) == 0.0

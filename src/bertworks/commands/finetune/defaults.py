@@ -90,7 +90,8 @@ def resolve_defaults(
         values["pair_order"] = "both" if is_symmetric and num_examples < _FEW_PAIRS else "given"
         reasons += ["pair_order both (symmetric pairs)"] if values["pair_order"] == "both" else []
     if recipe.r_drop is None and not previous:
-        is_small = can_r_drop and num_examples < _FEW_FOR_R_DROP
+        num_orders = 2 if values.get("pair_order", recipe.pair_order) == "both" else 1
+        is_small = can_r_drop and num_orders * num_examples < _FEW_FOR_R_DROP
         values["r_drop"] = _R_DROP if is_small and _has_dropout(replace(recipe, **values), base) else 0.0
         reasons += [f"r_drop {_R_DROP:g} ({num_examples:,} training examples)"] if values["r_drop"] else []
     evals_per_epoch = recipe.evals_per_epoch or _evals_per_epoch(epochs, num_examples, num_dev)
