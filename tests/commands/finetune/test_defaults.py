@@ -72,6 +72,13 @@ def test_narrow_models_with_a_dev_set_learn_for_longer(hidden_size: int, num_exa
     assert resolve(FinetuneRecipe(), num_examples, num_dev=10, hidden_size=hidden_size).epochs == epochs
 
 
+def test_r_drop_has_two_passes_an_epoch():
+    recipe = FinetuneRecipe(r_drop=2.0)
+    assert resolve(recipe, 10_000, num_dev=10, hidden_size=256).epochs == 4  # nine passes
+    assert resolve(recipe, 10_000, num_dev=10, hidden_size=128).epochs == 5
+    assert resolve(recipe, 400, num_dev=10, hidden_size=256).epochs == 24
+
+
 def test_a_frozen_model_and_a_recurrent_family_do_not():
     assert resolve(FinetuneRecipe(feature_layers="last"), 6_000, num_dev=10).epochs == 4
     assert resolve(FinetuneRecipe(), 6_000, num_dev=10, family_learning_rate=0.01).epochs == 4
@@ -91,9 +98,9 @@ def test_few_examples_of_a_classifier_are_regularized_by_r_drop():
     def r_drop(num_train: int, recipe: FinetuneRecipe, can_r_drop: bool = True) -> float | None:
         return resolve_defaults(recipe, model(), splits(num_train), can_r_drop=can_r_drop).recipe.r_drop
 
-    assert r_drop(4_999, FinetuneRecipe()) == 2.0
-    assert r_drop(5_000, FinetuneRecipe()) == 0.0
-    assert r_drop(2_500, FinetuneRecipe(pair_order="both")) == 0.0  # 5,000 sequences
+    assert r_drop(19_999, FinetuneRecipe()) == 2.0
+    assert r_drop(20_000, FinetuneRecipe()) == 0.0
+    assert r_drop(10_000, FinetuneRecipe(pair_order="both")) == 0.0  # 20,000 sequences
     assert r_drop(100, FinetuneRecipe(), can_r_drop=False) == 0.0
     assert r_drop(100, FinetuneRecipe(dropout=0.0)) == 0.0
     assert r_drop(100, FinetuneRecipe(r_drop=0.0)) == 0.0
@@ -128,7 +135,7 @@ def test_what_is_set_stays():
 def test_the_reasons_are_printed():
     assert resolve_defaults(FinetuneRecipe(), model(dropout=0.0), splits(400)).describe() == (
         "defaults for this model and data: learning_rate 0.00027 (hidden size 256); batch_size 16 (400 training "
-        "examples); epochs 24 (600 steps); dropout 0.1 (the model was pretrained without)"
+        "examples); dropout 0.1 (the model was pretrained without); epochs 24 (600 steps)"
     )
 
 

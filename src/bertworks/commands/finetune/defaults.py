@@ -22,18 +22,16 @@ _FEATURES_LEARNING_RATE = 1e-3
 # Fewer examples than this get the smaller batch size: more steps for the same computation.
 _FEW_EXAMPLES, _SMALL_BATCH_SIZE, _BATCH_SIZE = 2_000, 16, 32
 _MIN_STEPS, _MIN_EPOCHS, _MAX_EPOCHS = 600, 3, 30
-# Narrower models learn for longer, if a dev set selects the best checkpoint: so many epochs and steps at most.
-_NARROW_EPOCHS, _NARROW_STEPS = 10, 5_000
+# Narrower models learn for longer, if a dev set selects the best checkpoint: so many passes and steps at most.
+_NARROW_PASSES, _NARROW_STEPS = 10, 5_000
 # About this many evaluations select the best checkpoint; they may cost this fraction of training at most.
 _NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
 # Scoring an example costs this fraction of training on it: the forward pass.
 _FORWARD_RATIO = 1 / 3
-# Fewer symmetric pairs than this are read in both orders, which costs twice the time.
-_FEW_PAIRS = 20_000
+# Fewer sequences than this are worth twice the time: both orders of symmetric pairs, R-Drop with this weight.
+_FEW_SEQUENCES, _R_DROP = 20_000, 2.0
 # Of a model that was pretrained without dropout.
 _DROPOUT = 0.1
-# Fewer examples than this are regularized by R-Drop with this weight, which costs twice the time.
-_FEW_FOR_R_DROP, _R_DROP = 5_000, 2.0
 
 # The settings that are resolved here.
 _RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch", "pair_order", "r_drop")
@@ -78,22 +76,23 @@ def resolve_defaults(
     if not batch_size:
         batch_size = values["batch_size"] = _SMALL_BATCH_SIZE if num_examples < _FEW_EXAMPLES else _BATCH_SIZE
         reasons.append(f"batch_size {batch_size} ({num_examples:,} training examples)")
-    epochs = recipe.epochs
-    if not epochs:
-        steps_per_epoch = math.ceil(num_examples / batch_size)
-        epochs = values["epochs"] = _epochs(recipe, base, steps_per_epoch, has_dev=num_dev > 0)
-        reasons.append(f"epochs {epochs} ({epochs * steps_per_epoch:,} steps)")
     if recipe.dropout is None and not previous and _lacks_dropout(base):
         values["dropout"] = _DROPOUT
         reasons.append(f"dropout {_DROPOUT:g} (the model was pretrained without)")
     if not recipe.pair_order:
-        values["pair_order"] = "both" if is_symmetric and num_examples < _FEW_PAIRS else "given"
+        values["pair_order"] = "both" if is_symmetric and num_examples < _FEW_SEQUENCES else "given"
         reasons += ["pair_order both (symmetric pairs)"] if values["pair_order"] == "both" else []
     if recipe.r_drop is None and not previous:
-        num_orders = 2 if values.get("pair_order", recipe.pair_order) == "both" else 1
-        is_small = can_r_drop and num_orders * num_examples < _FEW_FOR_R_DROP
-        values["r_drop"] = _R_DROP if is_small and _has_dropout(replace(recipe, **values), base) else 0.0
-        reasons += [f"r_drop {_R_DROP:g} ({num_examples:,} training examples)"] if values["r_drop"] else []
+        num_sequences = num_examples * (2 if values.get("pair_order", recipe.pair_order) == "both" else 1)
+        is_used = can_r_drop and num_sequences < _FEW_SEQUENCES and _has_dropout(replace(recipe, **values), base)
+        values["r_drop"] = _R_DROP if is_used else 0.0
+        reasons += [f"r_drop {_R_DROP:g} ({num_examples:,} training examples)"] if is_used else []
+    epochs = recipe.epochs
+    if not epochs:
+        steps_per_epoch = math.ceil(num_examples / batch_size)
+        epochs = _epochs(replace(recipe, **values), base, steps_per_epoch, has_dev=num_dev > 0)
+        values["epochs"] = epochs
+        reasons.append(f"epochs {epochs} ({epochs * steps_per_epoch:,} steps)")
     evals_per_epoch = recipe.evals_per_epoch or _evals_per_epoch(epochs, num_examples, num_dev)
     resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch))
     return Resolution(resolved, tuple(reasons))
@@ -139,11 +138,12 @@ def _by_hidden_size(hidden_size: int) -> float:
 
 
 def _epochs(recipe: FinetuneRecipe, base: ModelFolder, steps_per_epoch: int, *, has_dev: bool) -> int:
-    """Return three epochs, more of a small set, and more for a narrow model with a dev set: nine at 256."""
+    """Return three epochs, more of a small set, and more for a narrow model with a dev set: nine passes over the
+    examples at 256. R-Drop has two passes an epoch."""
     epochs = max(_MIN_EPOCHS, math.ceil(_MIN_STEPS / steps_per_epoch))
     if has_dev and not recipe.feature_layers and not base.family.learning_rate:
-        by_width = round(_MIN_EPOCHS * _BASE_HIDDEN_SIZE / base.encoder_config.hidden_size)
-        epochs = max(epochs, min(by_width, _NARROW_EPOCHS, _NARROW_STEPS // steps_per_epoch))
+        num_passes = min(round(_MIN_EPOCHS * _BASE_HIDDEN_SIZE / base.encoder_config.hidden_size), _NARROW_PASSES)
+        epochs = max(epochs, min(num_passes // (2 if recipe.r_drop else 1), _NARROW_STEPS // steps_per_epoch))
     return min(epochs, _MAX_EPOCHS)
 
 
