@@ -34,6 +34,17 @@ def write_masked_lm(folder: Path) -> transformers.BertForMaskedLM:
     return theirs
 
 
+def test_a_bert_config_is_that_of_a_bert_whose_tensors_have_no_prefix(tmp_path: Path):
+    peer = write_masked_lm(tmp_path)
+    torch.save(peer.bert.state_dict(), tmp_path / "pytorch_model.bin")
+    settings = {key: value for key, value in config_to_dict(CONFIG, []).items() if key not in KEYS}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(FolderError, match=r"config\.json has no model_type; add one of: bert"):
+        read_folder(tmp_path)  # it may be a RoBERTa, which has tensors of the same names
+    (tmp_path / "config.json").rename(tmp_path / "bert_config.json")
+    assert read_folder(tmp_path).config["model_type"] == "bert"
+
+
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_a_bert_config_with_a_bin_is_read_whatever_wrapped_the_model(prefix: str, tmp_path: Path):
     theirs = write_masked_lm(tmp_path)

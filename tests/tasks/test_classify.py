@@ -132,3 +132,8 @@ def test_classes_of_one_name_are_told_apart_by_their_ids():
     prediction = task.decode(make_example(None), features, [np.array([0.0, 0.0, np.log(2.0)], dtype=np.float32)])
     assert prediction.label == "other (2)"
     assert prediction.probabilities == pytest.approx({"other (0)": 0.25, "good": 0.25, "other (2)": 0.5})
+
+
+def test_the_name_of_a_class_that_gets_its_id_is_not_that_of_another():
+    labels = {"0": "other", "1": "other (2)", "2": "other"}
+    assert Classify.from_metadata({}, {"id2label": labels}).labels == ("other (0)", "other (2)", "other (2) (2)")

@@ -71,6 +71,18 @@ def test_offsets_and_word_starts_include_added_tokens(tmp_path: Path) -> None:
     assert tokens.word_starts.tolist() == [True, True, True, False, True]
 
 
+@pytest.mark.parametrize("side", ["lstrip", "rstrip"])
+def test_a_token_that_takes_the_space_beside_it_takes_no_ideograph(side: str, tmp_path: Path) -> None:
+    wordpiece(False).save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    theirs.add_tokens(transformers.AddedToken("<e1>", **{side: True}))
+    theirs.save_pretrained(tmp_path)
+    ours = Tokenizer.load(tmp_path)
+    assert ours.encode("我<e1>我").tokens == ("[CLS]", "我", "<e1>", "我", "[SEP]")
+    for text in ("我<e1>我", "the <e1> cat", "我 <e1> 我", "<e1>"):
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], text
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-bpe"])
 def test_many_sentences_have_the_tokens_of_each(kind: str, tmp_path: Path) -> None:
     add(byte_bpe() if kind == "byte-bpe" else wordpiece(False), tmp_path)

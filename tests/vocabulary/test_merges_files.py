@@ -52,6 +52,23 @@ def test_the_files_of_gpt_give_the_tokens_of_transformers(tmp_path: Path):
     assert ours.tokens[len(GPT) :] == ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 
 
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+def test_the_files_of_herbert_are_cased_and_have_special_tokens(file: str, tmp_path: Path):
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *GPT[1:], "T", "Th", "The</w>"]
+    merges = [*GPT_MERGES, "T h", "Th e</w>"]
+    theirs = transformers.HerbertTokenizer(
+        vocab={token: index for index, token in enumerate(tokens)},
+        merges=[tuple(line.split()) for line in merges[1:]],
+    )
+    folder = write(tmp_path, tokens, merges)
+    (folder / file).write_text(json.dumps({"tokenizer_class": "HerbertTokenizer"}))
+    ours = Tokenizer.load(folder, split_special_tokens=False)
+    assert ours.encode("The the").tokens == ("<s>", "The</w>", "the</w>", "</s>")
+    for text in TEXTS:
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"]
+    assert list(ours.encode("The", "a the").input_ids) == theirs("The", "a the")["input_ids"]
+
+
 @pytest.mark.parametrize(
     ("tokens", "merges", "message"),
     [

@@ -106,6 +106,18 @@ def test_without_a_config_the_layout_follows_from_the_pieces(tmp_path: Path):
         assert Tokenizer.load(path).encode("the cat", "cat") == expected
 
 
+def test_the_layout_is_that_of_the_class_of_the_tokenizer_whatever_the_model_is(tmp_path: Path):
+    path = write_model(tmp_path, "albert")
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "AlbertTokenizer"}')
+    theirs, ours = peer_of("albert"), Tokenizer.load(tmp_path)
+    for text in TEXTS:
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], text
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
+    with pytest.raises(InputError, match=rf"{path.name} belongs to a T5Tokenizer of transformers"):
+        Tokenizer.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["bpe", "bpe-bytes"])
 def test_a_bpe_model_has_the_pieces_of_sentencepiece(name: str, tmp_path: Path):
     expected = json.loads((FIXTURES / "pieces.json").read_text(encoding="utf-8"))

@@ -115,3 +115,19 @@ def test_the_prefix_space_of_robertas_class_counts_before_tokenizer_json(
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
     theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
     assert list(ours.encode("the cat").input_ids) == theirs("the cat")["input_ids"]
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+def test_a_vocab_txt_of_a_tokenizer_that_finds_other_words_is_refused(file: str, tmp_path: Path):
+    write(tmp_path)
+    (tmp_path / file).write_text(json.dumps({"tokenizer_class": "BertJapaneseTokenizer"}))
+    with pytest.raises(InputError, match=r"vocab\.txt belongs to a BertJapaneseTokenizer of transformers"):
+        Tokenizer.load(tmp_path)
+
+
+def test_merges_of_a_tokenizer_with_other_special_tokens_are_refused(tmp_path: Path):
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    with pytest.raises(InputError, match=r"vocab\.json belongs to a GPT2Tokenizer of transformers"):
+        Tokenizer.load(tmp_path)

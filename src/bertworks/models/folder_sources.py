@@ -66,7 +66,7 @@ def open_source(path: Path) -> FolderSource:
         file = find_weights(path)
     if file is not None:
         config, entries = read_config(_config_file(path)), open_weights(file)
-        config = _with_model_type(config, entries, path)
+        config = _with_model_type(config, entries, _config_file(path))
         return FolderSource(file=file, config=config, entries=entries, tokenizer_path=path)
     if (path / "bert_config.json").is_file():
         release = import_release(path)
@@ -147,11 +147,13 @@ def _config_file(folder: Path) -> Path:
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
-def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor], path: Path) -> dict[str, Any]:
-    """Add the model_type to an old config.json without one, by the prefix of the tensor names."""
+def _with_model_type(config: dict[str, Any], entries: Mapping[str, StoredTensor], file: Path) -> dict[str, Any]:
+    """Add the model_type to an old config file without one: by the prefix of the tensor names, or by its own name."""
     if "model_type" in config:
         return config
     for model_type, family in ENCODERS.items():
         if any(name.removeprefix("module.").startswith(family.prefix) for name in entries):
             return {"model_type": model_type, **config}
-    raise FolderError(f"{path / 'config.json'} has no model_type; add one of: {', '.join(ENCODERS)}")
+    if file.name == "bert_config.json":
+        return {"model_type": "bert", **config}
+    raise FolderError(f"{file} has no model_type; add one of: {', '.join(ENCODERS)}")

@@ -369,7 +369,15 @@ def labels_in(config: Mapping[str, Any]) -> tuple[str, ...]:
 def unique_labels(labels: Sequence[str]) -> tuple[str, ...]:
     """Return names that differ: a name that stands for several classes gets their ids, as "other (3)"."""
     counts = Counter(labels)
-    return tuple(name if counts[name] == 1 else f"{name} ({index})" for index, name in enumerate(labels))
+    used = {name for name in labels if counts[name] == 1}
+    unique = []
+    for index, name in enumerate(labels):
+        label = name
+        while counts[name] > 1 and (label == name or label in used):
+            label = f"{label} ({index})"
+        used.add(label)
+        unique.append(label)
+    return tuple(unique)
 
 
 def is_regression(config: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
         return dict(value)
     if isinstance(value, str):
         return {"text": value}
-    if not isinstance(value, Sequence):
+    if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray):
         raise InputError(
             f"the input is {show_value(value)}; the task '{task.name}' takes {describe_input_fields(task)}"
         )

@@ -59,6 +59,22 @@ def matching_backend(
     return ignore_special_tokens_in_text(tokenizers.Tokenizer.from_str(content))
 
 
+def without_stripping(backend: tokenizers.Tokenizer, ids: Collection[int]) -> tokenizers.Tokenizer:
+    """Return a backend that finds added tokens without the spaces around them, which some of them take as a part.
+
+    The spaces may be those that a normalizer puts around ideographs: the span of such a token has the ideograph, too.
+    """
+    state = json.loads(backend.to_str())
+    strips = any(token["id"] in ids and (token["lstrip"] or token["rstrip"]) for token in state["added_tokens"])
+    if not strips:
+        return backend
+    tokens = [
+        {**token, "lstrip": False, "rstrip": False} if token["id"] in ids else token for token in state["added_tokens"]
+    ]
+    content = json.dumps({**state, "added_tokens": tokens})
+    return ignore_special_tokens_in_text(tokenizers.Tokenizer.from_str(content))
+
+
 def _is_piece(backend: tokenizers.Tokenizer, content: str, token_id: int) -> bool:
     """Whether a unigram model finds a special token inside a word, as SentencePiece does not with control symbols."""
     is_unigram = isinstance(backend.model, tokenizers.models.Unigram)

@@ -1,6 +1,6 @@
 """BPE files without a tokenizer.json: a vocab.json with its merges.txt in, a backend out.
 
-RoBERTa's are byte-level. Those of the first GPT mark the end of a word with </w>.
+RoBERTa's are byte-level. Those of the first GPT and of HerBERT mark the end of a word with </w>.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from bertworks.vocabulary.algorithms import KINDS, WORD_END, Inventory, add_miss
 VOCAB_FILE, MERGES_FILE = "vocab.json", "merges.txt"
 
 
-def read_merges(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
+def read_merges(path: Path, settings: Mapping[str, Any], class_name: str = "") -> tokenizers.Tokenizer:
     """Return the backend of a vocab.json, beside which there is a merges.txt.
 
-    `settings` are those of tokenizer_config.json.
+    `settings` are those of tokenizer_config.json, `class_name` is transformers' class of the tokenizer.
     """
     vocab, merges = _read_vocab(path), _read_merges(path.with_name(MERGES_FILE))
     unknown = [token for pair in merges for token in (*pair, "".join(pair)) if token not in vocab]
     if unknown:
         merges_file = path.with_name(MERGES_FILE)
         raise InputError(f"{merges_file} merges '{unknown[0]}', which {path} lacks; use files of one model")
+    if class_name == "HerbertTokenizer":
+        return _herbert_backend(path, vocab, merges)
     if any(token.endswith(WORD_END) for token in vocab):
         return _gpt_backend(vocab, merges)
     inventory = Inventory(tuple(sorted(vocab, key=vocab.__getitem__)), merges)
@@ -41,15 +43,36 @@ def read_merges(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer
     return backend
 
 
+def _herbert_backend(path: Path, vocab: dict[str, int], merges: tuple[tuple[str, str], ...]) -> tokenizers.Tokenizer:
+    """HerBERT, the Polish BERT: cased, and with RoBERTa's special tokens in the layout of BERT."""
+    specials = KINDS["byte-bpe"].specials
+    missing = [token for token in (specials.cls, specials.sep, specials.unknown) if token not in vocab]
+    if missing:
+        raise InputError(f"{path} has no token {missing[0]}; it is not the file of a model of this family")
+    backend = _word_end_backend(vocab, merges, normalizers.BertNormalizer(lowercase=False, strip_accents=False))
+    sep, cls = ((token, vocab[token]) for token in (specials.sep, specials.cls))
+    backend.post_processor = processors.BertProcessing(sep, cls)
+    return backend
+
+
 def _gpt_backend(vocab: dict[str, int], merges: tuple[tuple[str, str], ...]) -> tokenizers.Tokenizer:
+    backend = _word_end_backend(vocab, merges, normalizers.BertNormalizer(lowercase=True))
     unknown = KINDS["byte-bpe"].specials.unknown  # <unk>, the only special token of the release
-    backend = tokenizers.Tokenizer(models.BPE(vocab, list(merges), unk_token=unknown, end_of_word_suffix=WORD_END))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.BPEDecoder(suffix=WORD_END)
     if unknown in vocab:
         backend.add_special_tokens([AddedToken(unknown, normalized=False, special=True)])
     return add_missing_special_tokens(backend)
+
+
+def _word_end_backend(
+    vocab: dict[str, int], merges: tuple[tuple[str, str], ...], normalizer: normalizers.Normalizer
+) -> tokenizers.Tokenizer:
+    """Return the backend of words and punctuation whose last token is marked."""
+    unknown = KINDS["byte-bpe"].specials.unknown
+    backend = tokenizers.Tokenizer(models.BPE(vocab, list(merges), unk_token=unknown, end_of_word_suffix=WORD_END))
+    backend.normalizer = normalizer
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix=WORD_END)
+    return backend
 
 
 def _read_vocab(path: Path) -> dict[str, int]:

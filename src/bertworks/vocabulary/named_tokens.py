@@ -30,6 +30,7 @@ _CLASS_NAMES = {
     "BertTokenizer": BERT_NAMES,
     "DistilBertTokenizer": BERT_NAMES,
     "ElectraTokenizer": BERT_NAMES,
+    "HerbertTokenizer": _ROBERTA_NAMES,
     "RobertaTokenizer": _ROBERTA_NAMES,
     "MPNetTokenizer": {**_ROBERTA_NAMES, "unk_token": "[UNK]"},
 }
@@ -66,12 +67,13 @@ def read_tokenizer_settings(folder: Path) -> dict[str, Any]:
 
 
 def tokenizer_class(folder: Path, settings: Mapping[str, Any]) -> str:
-    """Return the name of transformers' class of the tokenizer: the one that is stated, else that of the model_type; ""
-    if neither is known."""
-    stated = settings.get("tokenizer_class")
-    if isinstance(stated, str):
-        return stated.removesuffix("Fast")
-    return _MODEL_CLASSES.get(str(read_config(folder / "config.json").get("model_type")), "")
+    """Return the name of transformers' class of the tokenizer: the one that is stated, in either config, else that of
+    the model_type; "" if neither is known."""
+    config = read_config(folder / "config.json")
+    for stated in (settings.get("tokenizer_class"), config.get("tokenizer_class")):
+        if isinstance(stated, str):
+            return stated.removesuffix("Fast")
+    return _MODEL_CLASSES.get(str(config.get("model_type")), "")
 
 
 def token_name(settings: Mapping[str, Any], key: str, default: str) -> str:

@@ -19,7 +19,13 @@ from bertworks.disk import write_json, write_text
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.integrity.model_files import check_model_files
 from bertworks.packages import check_installed, packaged_model
-from bertworks.vocabulary.added_tokens import AddedTokensModel, TokenizerModel, added_tokens_in, matching_backend
+from bertworks.vocabulary.added_tokens import (
+    AddedTokensModel,
+    TokenizerModel,
+    added_tokens_in,
+    matching_backend,
+    without_stripping,
+)
 from bertworks.vocabulary.algorithms import (
     CONTINUATION_PREFIX,
     detect_kind,
@@ -116,7 +122,7 @@ class Tokenizer:
         if self._added_tokens and not isinstance(self._model, BackendModel):
             ids = [token["id"] for token in self._added_tokens]
             continuation = state["model"].get("continuing_subword_prefix") or CONTINUATION_PREFIX
-            self._model = AddedTokensModel(self._model, finder, ids, continuation)
+            self._model = AddedTokensModel(self._model, without_stripping(finder, ids), ids, continuation)
         self._state = state
 
     @classmethod

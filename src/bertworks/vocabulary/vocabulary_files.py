@@ -8,18 +8,20 @@ name special and added tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers, processors
 
+from bertworks.errors import InputError
 from bertworks.vocabulary import merges_files, sentencepiece_files
 from bertworks.vocabulary.algorithms import ignore_special_tokens_in_text, wordpiece_backend
 from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary
 from bertworks.vocabulary.named_tokens import (
     BERT_NAMES,
+    GENERIC_CLASSES,
     WORDPIECE_CLASSES,
     add_named_tokens,
     token_name,
@@ -40,6 +42,23 @@ _TOKENIZER_CLASSES = {
     "CamembertTokenizer": "camembert",
     "DebertaV2Tokenizer": "deberta-v2",
 }
+# Classes of transformers that read a format as it is read here. Others, such as BertJapaneseTokenizer, find the words
+# of a text in another way before they look at the same vocabulary.
+_WORDPIECE_READERS = (
+    *WORDPIECE_CLASSES,
+    "ConvBertTokenizer",
+    "DPRContextEncoderTokenizer",
+    "DPRQuestionEncoderTokenizer",
+    "DPRReaderTokenizer",
+    "ErnieTokenizer",
+    "LayoutLMTokenizer",
+    "LxmertTokenizer",
+    "MobileBertTokenizer",
+    "SqueezeBertTokenizer",
+)
+_MERGES_READERS = ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "OpenAIGPTTokenizer", "HerbertTokenizer")
+# Classes that say nothing of the format.
+_ANY_FORMAT = (*(name.removesuffix("Fast") for name in GENERIC_CLASSES), "PreTrainedTokenizer", "PythonBackend", "")
 # In transformers, a longer word of a vocab.txt is unknown; in Google's code one of more than 200 characters.
 PEER_MAX_WORD_LENGTH = 100
 
@@ -51,14 +70,16 @@ def find_vocabulary(folder: Path) -> Path | None:
 
 def read_vocabulary_backend(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
     """Return the backend of a vocabulary file; `settings` are those of `read_tokenizer_settings`."""
+    class_name = tokenizer_class(path.parent, settings)
+    _check_class(path, class_name)
     if path.name == merges_files.VOCAB_FILE:
-        backend = merges_files.read_merges(path, settings)
+        backend = merges_files.read_merges(path, settings, class_name)
     elif path.suffix == ".json":
         backend = read_backend(path)
         _apply_class_settings(backend, path.parent, settings)
     elif path.name in sentencepiece_files.FILES:
         with explain_panics():
-            backend = sentencepiece_files.read_sentencepiece(path, settings, _model_type(path.parent, settings))
+            backend = sentencepiece_files.read_sentencepiece(path, settings, _layout_type(path.parent, class_name))
     else:
         backend = _read_wordpiece(path, settings)
     with prefix_errors(path):
@@ -66,6 +87,21 @@ def read_vocabulary_backend(path: Path, settings: Mapping[str, Any]) -> tokenize
         if path.suffix == ".txt":
             backend.post_processor = _wordpiece_layout(backend, settings)
     return ignore_special_tokens_in_text(backend)
+
+
+def _check_class(path: Path, class_name: str) -> None:
+    """Refuse a vocabulary whose tokenizer, by its class, finds other tokens than the format has here."""
+    if path.suffix == ".json" and path.name != merges_files.VOCAB_FILE:
+        return  # a tokenizer.json states all of it
+    if path.name == merges_files.VOCAB_FILE:
+        readers: Collection[str] = _MERGES_READERS
+    else:
+        readers = _WORDPIECE_READERS if path.suffix == ".txt" else _TOKENIZER_CLASSES
+    if class_name not in (*readers, *_ANY_FORMAT):
+        raise InputError(
+            f"{path} belongs to a {class_name} of transformers, which tokenizes in a way that is not implemented; save "
+            f"that tokenizer as a tokenizer.json, or choose another model"
+        )
 
 
 def _apply_class_settings(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -126,12 +162,11 @@ def _named_token(backend: tokenizers.Tokenizer, settings: Mapping[str, Any], key
     return name, vocabulary[name]
 
 
-def _model_type(folder: Path, settings: Mapping[str, Any]) -> str:
-    """Return the model_type of the folder by its config.json, else by the class of its tokenizer, else ""."""
+def _layout_type(folder: Path, class_name: str) -> str:
+    """Return the model_type whose layout a SentencePiece file has: that of its tokenizer's class if one is known, else
+    that of the folder's config.json, or ""."""
     model_type = read_config(folder / "config.json").get("model_type")
-    if isinstance(model_type, str):
-        return model_type
-    return _TOKENIZER_CLASSES.get(str(settings.get("tokenizer_class")).removesuffix("Fast"), "")
+    return _TOKENIZER_CLASSES.get(class_name) or (model_type if isinstance(model_type, str) else "")
 
 
 def _looks_cased(tokens: Sequence[str]) -> bool:
