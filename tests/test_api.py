@@ -134,3 +134,17 @@ def test_an_error_in_data_in_memory_names_the_row_and_leaves_nothing(base: Path,
         bertworks.finetune(
             "classify", model=base, train=(TEXTS, list("abab")), dev=(["a"], ["other"]), output=tmp_path / "run"
         )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"train": None}, "train is None; give labelled data"),
+        ({"train": (TEXTS, [1, 0, 1, 0]), "columns": ["text", "label"]}, "columns is .*; give a dict of names by role"),
+        ({"train": (TEXTS, [1, 0, 1, 0]), "model": 3}, "the model is 3; give a name"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_sentence(base: Path, tmp_path: Path, arguments: Any, message: str):
+    with pytest.raises(InputError, match=message):
+        bertworks.finetune("classify", **{"model": base, "output": tmp_path / "run", **arguments})
+    assert list(tmp_path.iterdir()) == []

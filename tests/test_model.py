@@ -156,6 +156,7 @@ def test_an_exported_model_stays_on_the_cpu(models: dict[str, bertworks.Model], 
     assert certificate["max_difference"]["logits"] < 1e-4
     exported = bertworks.load(tmp_path / "onnx")
     assert exported.predict(TEXTS[0]).label == models["classify"].predict(TEXTS[0]).label
+    assert repr(exported) == "Model('onnx': bert, 2 layers of 24, fp32, classify: bad | good)"
     with pytest.raises(SettingsError, match="is an exported graph"):
         exported.to("cpu")
 
@@ -173,6 +174,11 @@ def test_the_repr_tells_family_size_and_task(models: dict[str, bertworks.Model])
         (lambda model: model.predict(None), "the input is None; give a text or a list of texts"),
         (lambda model: model.predict([None]), "the input is None; the task 'classify' takes"),
         (lambda model: model.predict([float("nan")]), "the input is nan; the task 'classify' takes"),
+        (lambda model: model.predict(np.array("a")), "give a text or a list of texts"),
+        (lambda model: model.predict(b"a film"), "the input is b'a film'; give a text or a list of texts"),
+        (lambda model: model.predict({"text": ["a", "b"]}), "text 0: the task 'classify' takes"),
+        (lambda model: model.predict({"txt": "a"}), "text 0: the task 'classify' takes"),
+        (lambda model: model.similarity(np.ones((2, 3)), "a"), "the vectors have 3 and 24 components"),
         (lambda model: model.encode(["a", None]), "text 1 is None, not a text"),
         (lambda model: model.tokenize(("a", "b", "c")), "give a text or a pair of texts"),
         (lambda model: model.hidden_states("cat " * 31), "the text has 33 tokens, but the model reads at most 32"),
@@ -181,6 +187,22 @@ def test_the_repr_tells_family_size_and_task(models: dict[str, bertworks.Model])
 def test_wrong_input_is_refused(models: dict[str, bertworks.Model], call: Callable[[Any], Any], message: str):
     with pytest.raises(InputError, match=message):
         call(models["classify"])
+
+
+def test_the_number_of_candidates_is_an_integer(models: dict[str, bertworks.Model]):
+    with pytest.raises(InputError, match="top_k is '3'; give a whole number"):
+        models["pretrained"].fill_mask("a [MASK]", top_k="3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [None, 3, ["en-small"]])
+def test_a_model_is_named_by_a_text_or_a_path(name: Any):
+    for call in (
+        bertworks.load,
+        lambda model: bertworks.predict(model, "a"),
+        lambda model: bertworks.evaluate(model, []),
+    ):
+        with pytest.raises(InputError, match=r"the model is .*; give a name, such as 'en-small', or a folder"):
+            call(name)
 
 
 @pytest.mark.parametrize("method", ["predict", "explain", "predict_proba"])

@@ -4,8 +4,10 @@ import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.settings import (
     Condition,
@@ -13,6 +15,7 @@ from bertworks.settings import (
     convert_value,
     from_table,
     nearest_name,
+    override,
     parse_duration,
     read_recipe,
     recipe_path,
@@ -334,3 +337,10 @@ def test_an_annotated_type_has_a_condition():
             convert_value(even, value, "x")
     with pytest.raises(SettingsError, match=r"^x\[1\]: expected an even number, got 5$"):
         convert_value(tuple[even, ...], [2, 5], "x")
+
+
+def test_an_override_may_be_a_number_of_numpy():
+    values = {"learning_rate": np.float32(0.5), "epochs": np.int64(3)}
+    table = override({}, values, FinetuneRecipe)
+    assert table == {"learning_rate": 0.5, "epochs": 3}
+    assert from_table(FinetuneRecipe, table, "options").epochs == 3

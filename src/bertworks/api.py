@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_value
 from bertworks.live_progress import EventCallback, RunWatch
 
 if TYPE_CHECKING:
@@ -225,12 +225,17 @@ def finetune(
     }  # fmt: skip
     finetune_recipe = read_finetune_recipe(None if recipe is None else recipe_path(str(recipe), "finetune"), options)
     task_class = task_of(task)
+    if train is None:
+        raise InputError("train is None; give labelled data: (texts, labels), a list of rows, a frame, or a path")
+    if not isinstance(columns, Mapping | None):
+        raise InputError(f"columns is {show_value(columns)}; give a dict of names by role: dict(text=…, label=…)")
+    base = _model_name(model)
     folder = _temporary_folder() if output is None else Path(output)
     with locate_rows():
         files = store_data({"train": train, "dev": dev, "test": test}, task_class, folder)
         request = FinetuneRequest(
             task=task,
-            model=_model_name(model),
+            model=base,
             train=files["train"],
             output=folder,
             dev=files.get("dev"),
@@ -255,9 +260,9 @@ def evaluate(
     Columns that are not named are those of its training data, if this has them.
     """
     from bertworks.commands.evaluate import evaluate_data
-    from bertworks.inference.finetuned import load_predictor, predictor_of
+    from bertworks.inference.finetuned import predictor_of
 
-    predictor = load_predictor(model, precision=precision) if isinstance(model, str | Path) else predictor_of(model)
+    predictor = predictor_of(_load(model, precision))
     result = evaluate_data(predictor, data, columns or {})
     for warning in result.warnings:
         warnings.warn(warning.message, stacklevel=2)
@@ -364,14 +369,16 @@ def _text_files(sources: PathLike | Sequence[PathLike], texts: Any) -> Iterator[
 
 
 def _load(model: PathLike | Model, precision: str | None) -> Model:
-    from bertworks.model import load
+    from bertworks.model import Model, load
 
-    return load(model, precision=precision) if isinstance(model, str | Path) else model
+    return model if isinstance(model, Model) else load(model, precision=precision)
 
 
 def _model_name(model: PathLike | Model) -> str:
     """Return the folder of a loaded model, or the name that was given."""
-    return str(model if isinstance(model, str | Path) else model.folder)
+    from bertworks.model import Model, check_name
+
+    return str(model.folder if isinstance(model, Model) else check_name(model))
 
 
 def _temporary_folder() -> Path:

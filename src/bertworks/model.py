@@ -25,6 +25,7 @@ from bertworks.models.provenance import display_name
 from bertworks.reports.page import format_number
 from bertworks.tasks.contract import LabelledTask
 from bertworks.tasks.inputs import Input, example_from_input
+from bertworks.vocabulary.text_inputs import check_texts
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +52,15 @@ def load(
     else fp32. Engines other than torch compute in the precision of their graph.
     With `split_special_tokens=False`, the default of transformers, "[SEP]" in a text is a special token, not text.
     """
-    loaded = load_folder(name, revision, engine, precision, split_special_tokens)
+    loaded = load_folder(check_name(name), revision, engine, precision, split_special_tokens)
     return Model(**{part.name: getattr(loaded, part.name) for part in fields(loaded)})
+
+
+def check_name(name: Any) -> str | Path:
+    """Return the name or folder of a model; raise InputError if it is something else."""
+    if not isinstance(name, str | Path):
+        raise InputError(f"the model is {show_value(name)}; give a name, such as 'en-small', or a folder")
+    return name
 
 
 class Model(LoadedModel):
@@ -68,6 +76,11 @@ class Model(LoadedModel):
         """The labels that the fine-tuned task predicts, in the order of `predict_proba`; empty if it has none."""
         task = None if self.predictor is None else self.predictor.module.task
         return task.labels if isinstance(task, LabelledTask) else ()
+
+    @property
+    def _is_graph(self) -> bool:
+        """Whether the model is exported: a graph in an engine, of which neither weights nor device are known."""
+        return isinstance(cast(object, self.encoder), GraphEncoder)
 
     def predict(self, texts: Input | Iterable[Input]) -> Any:
         """Return the prediction of the fine-tuned task, or a list of predictions.
@@ -108,12 +121,16 @@ class Model(LoadedModel):
         as in sentence-transformers.
         """
         encode = super().encode
-        vectors = _for_each(texts, lambda several: encode(_check_texts(several), pooling, truncate=truncate))
+        vectors = _for_each(texts, lambda several: encode(check_texts(several), pooling, truncate=truncate))
         return _convert(vectors, convert_to_tensor)
 
     def similarity(self, first: Any, second: Any, convert_to_tensor: bool = False) -> Any:
         """Return the cosine similarity of texts or vectors: a number of two, (N, M) of N with M others."""
         one, other = (self._unit_vectors(values) for values in (first, second))
+        if one.shape[-1] != other.shape[-1]:
+            raise InputError(
+                f"the vectors have {one.shape[-1]} and {other.shape[-1]} components; give vectors of the same model"
+            )
         similarities = one @ other.T
         return float(similarities) if np.ndim(similarities) == 0 else _convert(similarities, convert_to_tensor)
 
@@ -126,12 +143,12 @@ class Model(LoadedModel):
     def translate(self, texts: str | Iterable[str], search_settings: BeamSearchSettings | None = None) -> Any:
         """Return the translation of a text or of each, by the folder's beam search settings unless others are given."""
         translate = super().translate
-        return _for_each(texts, lambda several: translate(_check_texts(several), search_settings))
+        return _for_each(texts, lambda several: translate(check_texts(several), search_settings))
 
     def fill_mask(self, text: str | Iterable[str], top_k: int = 5) -> Any:
         """Return the `top_k` candidates for each [MASK] in a text, and the best ways to fill all of them."""
         fill_mask = super().fill_mask
-        return _for_each(text, lambda texts: [fill_mask(one, top_k) for one in _check_texts(texts)])
+        return _for_each(text, lambda texts: [fill_mask(one, top_k) for one in check_texts(texts)])
 
     def tokenize(self, text: Input | Iterable[Input]) -> Any:
         """Return the Encoding of a text or a pair: tokens, input_ids, token_type_ids, offsets."""
@@ -183,7 +200,7 @@ class Model(LoadedModel):
         """Move the model to a device, cpu or cuda, or auto for the first that there is; return it."""
         from bertworks.training.devices import device_of
 
-        if isinstance(cast(object, self.encoder), GraphEncoder):
+        if self._is_graph:
             raise SettingsError(f"{self.folder} is an exported graph, which its engine runs on the CPU; load the model")
         resolved = device_of(str(device).partition(":")[0])
         head = None if self.predictor is None else self.predictor.module.head
@@ -228,7 +245,8 @@ class Model(LoadedModel):
         num_layers = config.num_hidden_layers
         layers = f"{num_layers} layer{'' if num_layers == 1 else 's'} of {config.hidden_size}"
         parts = [f"{config.model_type}, {layers}"]
-        if num_parameters := sum(parameter.numel() for parameter in self.encoder.parameters()):
+        if not self._is_graph:
+            num_parameters = sum(parameter.numel() for parameter in self.encoder.parameters())
             parts.append(f"{format_number(num_parameters)} parameters")
         parts.append(self.precision)
         if self.predictor is not None:
@@ -243,23 +261,16 @@ def _for_each(values: Any, function: Callable[[list[Any]], Any]) -> Any:
         return function([values])[0]
     if hasattr(values, "itertuples") or hasattr(values, "iter_rows"):  # iterating a frame of pandas gives its names
         raise InputError("the input is a table; give its column of texts, such as table['text']")
-    if not isinstance(values, Iterable):
+    if not isinstance(values, Iterable) or isinstance(values, bytes) or getattr(values, "ndim", 1) == 0:
         raise InputError(f"the input is {show_value(values)}; give a text or a list of texts")
     return function([value.tolist() if isinstance(value, np.ndarray) else value for value in values])
-
-
-def _check_texts(texts: Sequence[Any]) -> Sequence[str]:
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"text {index} is {show_value(text)}, not a text; give text")
-    return texts
 
 
 def _text_and_pair(value: Any) -> Sequence[str]:
     texts = [value] if isinstance(value, str) else list(value.values() if isinstance(value, Mapping) else value)
     if len(texts) > 2:
         raise InputError(f"the input is {show_value(value)}; give a text or a pair of texts")
-    return _check_texts(texts)
+    return check_texts(texts)
 
 
 def _convert(values: Any, to_tensor: bool) -> Any:

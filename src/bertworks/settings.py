@@ -94,6 +94,10 @@ def override(table: dict[str, Any], values: Mapping[str, Any], kind: type[Any]) 
     for key, value in values.items():
         if value is None:
             continue
+        if hasattr(value, "tolist"):  # a number of numpy, as from a grid of learning rates
+            value = value.tolist()
+        elif isinstance(value, tuple):
+            value = list(value)
         if not isinstance(value, dict):  # the keys of a whole section are checked when the recipe is built
             _check_key(key, kind)
         for name in reversed(key.split(".")):

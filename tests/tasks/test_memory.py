@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,22 @@ from bertworks.tasks.registry import task_of
 
 TEXTS, LABELS = ["good film", "bad film"], ["pos", "neg"]
 RECORDS = [{"text": "good film", "label": "pos"}, {"text": "bad film", "label": "neg"}]
+
+
+class Frame:
+    """What a frame of pandas has, as far as it is read."""
+
+    def __init__(self, **columns: list[str]) -> None:
+        self.columns, self._values = list(columns), list(columns.values())
+
+    def __len__(self) -> int:
+        return len(self._values[0])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def itertuples(self, index: bool, name: None) -> Iterator[tuple[str, ...]]:
+        return zip(*self._values, strict=True)
 
 
 def written(data: Any, task: str, folder: Path) -> list[dict[str, Any]]:
@@ -33,6 +50,8 @@ def written(data: Any, task: str, folder: Path) -> list[dict[str, Any]]:
         {"text": TEXTS, "label": LABELS},
         RECORDS,
         tuple(RECORDS),
+        Frame(text=TEXTS, label=LABELS),
+        (Frame(review=TEXTS), Frame(class_name=LABELS)),
     ],
 )
 def test_every_kind_of_data_has_the_same_records(data: Any, tmp_path: Path):
@@ -81,6 +100,11 @@ def test_wrong_data_is_refused_in_one_sentence(task: str, data: Any, message: st
     with pytest.raises(InputError, match=message):
         write_rows(data, task_of(task), "train", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_columns_of_inputs_are_pairs(tmp_path: Path):
+    rows = written((Frame(first=["a", "b"], second=["c", "d"]), LABELS), "classify", tmp_path)
+    assert rows[1] == {"sentence1": "b", "sentence2": "d", "label": "neg"}
 
 
 def test_a_missing_label_is_named_by_its_row(tmp_path: Path):

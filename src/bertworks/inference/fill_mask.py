@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.display.bars import bars_html
-from bertworks.errors import InputError
+from bertworks.errors import InputError, show_value
 from bertworks.inference.generation_config import NextWord
 from bertworks.sampling.padding import TokenSequence
 from bertworks.vocabulary.characters import IDEOGRAPH
@@ -81,6 +81,8 @@ class MaskFiller:
 
     def fill_mask(self, text: str, top_k: int = 5) -> FillMaskResult:
         """Return the `top_k` candidates for each mask of `text` and the `top_k` best joint fillings."""
+        if not hasattr(top_k, "__index__"):
+            raise InputError(f"top_k is {show_value(top_k)}; give a whole number")
         if top_k < 1:
             raise InputError(f"top_k is {top_k}; it must be at least 1")
         encoding = self._encode(text)

@@ -40,11 +40,16 @@ def fields_from_input(task: Task | type[Task], value: Input) -> dict[str, Any]:
 
 
 def record_of_input(task: Task | type[Task], value: Input, location: str) -> Record:
-    """Return an input as a record; an error names its location."""
+    """Return an input as a record, with what else its dict has; an error names its location."""
     try:
-        return Record(fields_from_input(task, value), location)
+        values = fields_from_input(task, value)
     except InputError as error:
         raise InputError(f"{location}: {error}") from None
+    fields = {name: list(item) if isinstance(item, tuple) else item for name, item in values.items()}
+    for input_fields in task.input_fields:
+        if _matches({name: fields[name] for name in input_fields.names if name in fields}, input_fields):
+            return Record(fields, location)
+    raise InputError(f"{location}: the task '{task.name}' takes {describe_input_fields(task)}")
 
 
 def example_from_input(task: Task, value: Input, location: str, example_id: str) -> Any:

@@ -117,6 +117,7 @@ def _paired(inputs: Any, labels: Any, name: str) -> Iterator[tuple[Any, Any]]:
     for title, values in (("inputs", inputs), ("labels", labels)):
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise InputError(f"{name}: the {title} are a single {type(values).__name__}; give a list of them")
+    inputs, labels = _values(inputs, name), _values(labels, name)
     counts = [f"{len(values):,}" if isinstance(values, Sized) else "a stream of" for values in (inputs, labels)]
     for count, (value, label) in enumerate(zip_longest(inputs, labels, fillvalue=_END)):
         if value is _END or label is _END:
@@ -126,6 +127,14 @@ def _paired(inputs: Any, labels: Any, name: str) -> Iterator[tuple[Any, Any]]:
                 f"for each input"
             )
         yield value, label
+
+
+def _values(values: Any, name: str) -> Any:
+    """Return inputs or labels; of a frame, its rows: the values of one column, or the tuples of several."""
+    if not hasattr(values, "columns"):
+        return values
+    rows = [tuple(row.values()) for row in table_rows(values, name) or ()]
+    return [row[0] for row in rows] if len(values.columns) == 1 else rows
 
 
 def _fields(row: Any, task: type[Task]) -> dict[str, Any]:

@@ -22,6 +22,9 @@ IDEOGRAPHS = (
 )
 _IDEOGRAPH_CLASS = "".join(f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS)
 IDEOGRAPH = re.compile(f"[{_IDEOGRAPH_CLASS}]")
+# A space between tokens that a text in Chinese does not have: beside an ideograph or a mark such as 。 ， 《.
+_CHINESE_CLASS = f"[{_IDEOGRAPH_CLASS}\u3001-\u3011\u3014-\u301b\uff01-\uff0f\uff1a-\uff1f]"
+SPACE_AT_IDEOGRAPH = re.compile(f" (?={_CHINESE_CLASS})|(?<={_CHINESE_CLASS}) ")
 
 # White space that separates words. Python's split() also splits at \v, \f, \x1c to \x1f and \x85; BERT removes these as
 # control characters, without splitting.

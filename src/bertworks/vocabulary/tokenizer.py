@@ -33,13 +33,14 @@ from bertworks.vocabulary.algorithms import (
     is_cased,
 )
 from bertworks.vocabulary.backend import BackendModel, JiebaModel
-from bertworks.vocabulary.characters import SURROGATE
+from bertworks.vocabulary.characters import SPACE_AT_IDEOGRAPH, SURROGATE
 from bertworks.vocabulary.files import prefix_errors, token_ids
 from bertworks.vocabulary.named_tokens import read_tokenizer_settings
 from bertworks.vocabulary.panics import explain_panics
 from bertworks.vocabulary.special_ids import SpecialTokenIds as SpecialTokenIds
 from bertworks.vocabulary.special_ids import control_ids, find_specials
 from bertworks.vocabulary.special_tokens import BERT, SpecialTokenTemplate
+from bertworks.vocabulary.text_inputs import check_texts, check_token_ids, several_texts, text_and_pair
 from bertworks.vocabulary.token_arrays import FlatTokens, WordBoundaries
 from bertworks.vocabulary.token_arrays import TokenizedText as TokenizedText
 from bertworks.vocabulary.token_batch import TokenBatch, pad_encodings
@@ -263,23 +264,38 @@ class Tokenizer:
         )
 
     def __call__(self, text: Any, pair: Any = None) -> Any:
-        """Encode a text or a pair, as `encode` does; of lists, the encoding of each text or pair."""
-        if isinstance(text, str):
-            return self.encode(text, pair)
-        return [self.encode(one) for one in text] if pair is None else list(map(self.encode, text, pair))
+        """Encode a text or a pair, as `encode` does; of lists, the encoding of each text or pair.
 
-    def batch(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> TokenBatch:
+        A pair may also be a tuple: `tokenizer([("a question?", "a passage")])`.
+        """
+        if isinstance(text, str):
+            return self.encode(*check_texts([text] if pair is None else [text, pair]))
+        if isinstance(text, tuple) and pair is None:
+            return self.encode(*text_and_pair(text))
+        texts = several_texts(text)
+        if pair is None:
+            return [self.encode(*text_and_pair(one)) for one in texts]
+        pairs = several_texts(pair)
+        if len(pairs) != len(texts):
+            raise InputError(f"there are {len(texts):,} texts and {len(pairs):,} pairs; give one pair for each text")
+        return [self.encode(*check_texts(both)) for both in zip(texts, pairs, strict=True)]
+
+    def batch(self, texts: Iterable[str | tuple[str, str]], pairs: Iterable[str] | None = None) -> TokenBatch:
         """Encode texts, or pairs of texts, into arrays that are padded to the longest of them."""
-        encodings: list[Encoding] = self(list(texts), pairs)
+        encodings: list[Encoding] = self(several_texts(texts), pairs)
         return pad_encodings(encodings, self.specials.pad)
 
     def decode(self, input_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Return the text of token ids; case, and spaces that the vocabulary does not store, are lost."""
-        ids = [int(token_id) for token_id in input_ids]
+        """Return the text of token ids; case, and spaces that the vocabulary does not store, are lost.
+
+        Ideographs and their punctuation marks, each a token of WordPiece, are not separated by spaces.
+        """
+        ids = check_token_ids(input_ids)
         if any(not 0 <= token_id < self.vocab_size for token_id in ids):
             raise InputError(f"the token ids must be from 0 to {self.vocab_size - 1}; these are of another vocabulary")
         controls = (self.specials.cls, self.specials.sep, self.specials.pad) if skip_special_tokens else ()
-        return str(self.backend.decode([n for n in ids if n not in controls], skip_special_tokens=False)).strip()
+        text = str(self.backend.decode([n for n in ids if n not in controls], skip_special_tokens=False)).strip()
+        return SPACE_AT_IDEOGRAPH.sub("", text) if self.kind == "wordpiece" else text
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.kind}, {'cased' if self.cased else 'uncased'}, {self.vocab_size:,} tokens)"
