@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -200,6 +201,55 @@ def test_pipelined_requests_are_answered_in_order(server):
             received += sock.recv(2**16)
         positions = [received.index(f"x-request-id: id{path}".encode()) for path in paths]
         assert positions == sorted(positions)
+
+
+def connect_without_reading(server: RunningServer) -> socket.socket:
+    """Request a large page many times on one connection, and read none of the responses."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**12)
+    sock.connect(("127.0.0.1", server.port))
+    sock.sendall(request_bytes(0, "GET", "/openapi.json") * 100)
+    return sock
+
+
+def test_clients_that_do_not_read_are_replaced_by_new_connections(server):
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(connect_without_reading(server))
+        time.sleep(2.0)
+        for _ in range(3):
+            assert exchange(server, request_bytes() + BODY).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_does_not_read_the_first_of_its_responses_is_aborted(server, monkeypatch):
+    monkeypatch.setattr(protocol, "IDLE_SECONDS", 0.3)
+    with connect_without_reading(server):
+        wait_for(lambda: bool(server.server.server_state.connections), seconds=10)
+        wait_for(lambda: not server.server.server_state.connections, seconds=10)
+
+
+def test_a_client_that_leaves_before_its_pipelined_responses_logs_nothing(server, caplog):
+    with caplog.at_level(logging.DEBUG), connect_without_reading(server) as sock:
+        wait_for(lambda: any(connection.flow.write_paused for connection in server.server.server_state.connections))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+        wait_for(lambda: not server.server.server_state.connections)
+        wait_for(lambda: server.app.service.state.num_open == 0)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_thousand_pipelined_requests_are_answered_while_few_of_them_wait_in_memory(server):
+    request, num_pipelined, received = request_bytes(0, "GET", "/health"), [], b""
+    last_request = request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with connect(server) as sock:
+        sender = threading.Thread(target=sock.sendall, args=(request * 999 + last_request,))
+        sender.start()
+        while part := sock.recv(2**12):
+            received += part
+            num_pipelined += [len(connection.pipeline) for connection in list(server.server.server_state.connections)]
+        sender.join()
+    assert received.count(b"HTTP/1.1 200") == 1_000
+    assert max(num_pipelined) < 100
 
 
 def test_hundreds_of_requests_on_one_connection_leave_nothing_behind(server):
