@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bertworks.errors import MissingDependencyError, SettingsError
+from bertworks.errors import BertworksError, MissingDependencyError, SettingsError
 from bertworks.parallel.ray_cluster import ray_connection
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -30,6 +30,16 @@ def test_an_address_without_server_is_refused(not_connected):
 
 def test_an_invalid_address_is_refused(not_connected):
     with pytest.raises(SettingsError, match="at 'nonsense' "), ray_connection("nonsense"):
+        pass
+
+
+def test_a_local_cluster_that_does_not_start_is_one_sentence(not_connected, monkeypatch):
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.\nA second line.")
+
+    monkeypatch.setattr("ray.init", init)
+    message = r"Ray did not start on this node \(The current node timed out during startup\.\); if the node is busy"
+    with pytest.raises(BertworksError, match=message), ray_connection("local"):
         pass
 
 

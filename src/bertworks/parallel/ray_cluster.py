@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from bertworks.errors import MissingDependencyError, SettingsError
+from bertworks.errors import BertworksError, MissingDependencyError, SettingsError
 
 # A cluster of this node only, for as long as the command runs, and its shared memory.
 LOCAL = "local"
@@ -39,8 +39,12 @@ def ray_connection(address: str, num_cpus: int | None = None) -> Iterator[Any]:
     try:
         _check_reachable(address)
         ray.init(address=address, **settings)
-    except (OSError, RuntimeError, ValueError, AssertionError) as error:
+    except Exception as error:  # Ray raises Exception itself if its processes do not start in time
         reason = str(error).strip().partition("\n")[0]
+        if address == LOCAL:
+            raise BertworksError(
+                f"Ray did not start on this node ({reason}); if the node is busy, run the same command again later"
+            ) from None
         raise SettingsError(
             f"there is no Ray cluster at '{address}' ({reason}); start one with `ray start --head` and connect with "
             f"--ray auto, or use --ray local"
