@@ -1,5 +1,6 @@
 """DeBERTa-v2: buckets of relative positions, token types, and configs that are refused."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from bertworks.encoders.deberta_v2 import DebertaV2, DebertaV2Config, tensor_nam
 from bertworks.encoders.disentangled_attention import log_buckets
 from bertworks.encoders.families import family_of
 from bertworks.errors import SettingsError
+from bertworks.models.folder import load_encoder, read_folder
 from bertworks.models.tensor_names import load_into
+from bertworks.objectives.heads import MlmHead
 from bertworks.sampling.batch import Batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,3 +97,37 @@ def test_what_is_not_implemented_is_refused(key: str, value: Any):
     config_dict = {**family_of("deberta-v2").config_to_dict(CONFIG, []), key: value}
     with pytest.raises(SettingsError, match=f"{key} is .*, but only .* is supported"):
         family_of("deberta-v2").config_from_dict(config_dict)
+
+
+def test_the_head_of_a_masked_lm_that_is_not_legacy_equals_transformers(tmp_path: Path):
+    """Its tensors have other names, as in Microsoft's releases of version 3."""
+    config = transformers.DebertaV2Config(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        position_biased_input=False,
+        type_vocab_size=0,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        position_buckets=8,
+        legacy=False,
+    )
+    peer = transformers.DebertaV2ForMaskedLM(config).eval()
+    randomize_parameters(peer)
+    peer.save_pretrained(tmp_path)
+    folder = read_folder(tmp_path)
+    assert any(name.startswith("lm_predictions.") for name in peer.state_dict())
+    encoder, report = load_encoder(folder)
+    head = MlmHead(encoder.config)
+    assert not load_into(head, folder.tensors, folder.family.heads["mlm"]).missing_keys
+    assert len(report.missing_keys) == 2  # the pooler
+    input_ids = torch.randint(5, 40, (2, 7), generator=torch.Generator().manual_seed(1))
+    batch = Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([7, 7]))
+    with torch.no_grad():
+        vectors = encoder.eval()(batch).last_hidden_state.view(2, 7, -1)
+        logits = head.transform(vectors) @ encoder.token_embeddings.weight.T + head.bias
+        torch.testing.assert_close(logits, peer(input_ids).logits, atol=1e-5, rtol=0)

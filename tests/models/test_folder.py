@@ -487,3 +487,21 @@ def test_a_folder_whose_files_differ_from_their_hashes_is_refused(written: Writt
     flip_bit(folder / "model.safetensors", -1)
     with pytest.raises(FolderError, match=r"model\.safetensors is damaged: its sha256 is not the one in bertworks"):
         read_folder(folder)
+
+
+def test_positions_counted_from_the_id_of_another_special_token_are_refused(tmp_path: Path, tokenizer: Tokenizer):
+    """transformers does not count tokens with the id of padding: the position of [CLS] would be another."""
+    cls = tokenizer.specials.cls
+    config = transformers.RobertaConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=40,
+        pad_token_id=cls,
+    )
+    transformers.RobertaModel(config).save_pretrained(tmp_path)
+    tokenizer.save(tmp_path)
+    with pytest.raises(FolderError, match=rf"config\.json: pad_token_id is {cls}, but that is '\[CLS\]'"):
+        bertworks.load(tmp_path)

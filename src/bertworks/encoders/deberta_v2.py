@@ -284,6 +284,11 @@ FAMILY = Family(
         "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
+    other_prefixes={  # of a masked LM whose config.json has "legacy": false
+        "lm_predictions.lm_head.dense.": "cls.predictions.transform.dense.",
+        "lm_predictions.lm_head.LayerNorm.": "cls.predictions.transform.LayerNorm.",
+        "lm_predictions.lm_head.bias": "cls.predictions.bias",
+    },
     heads={kind: bert.HEADS[kind] for kind in ("mlm", "sequence", "tokens", "choices", "spans")},
     prefix_overrides={kind: {"deberta.pooler.": "pooler."} for kind in ("sequence", "choices")},
 )

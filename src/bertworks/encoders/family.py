@@ -24,6 +24,7 @@ class Family:
     prefix                   the beginning of the tensor names of the encoder in a folder that also has heads
     optional_prefixes        beginnings of the names of tensors that a folder may lack: they are initialized randomly
     copies                   tensors that transformers stores twice -> the tensor that each of them repeats
+    other_prefixes           beginnings of tensor names that transformers also writes -> those that we read and write
     heads                    kind of head -> its tensor names. Kinds: mlm, nsp, causal, permutation, bilm, rtd and
                              generator (objectives);
                              sequence, tokens, spans, choices, translation (tasks)
@@ -45,6 +46,7 @@ class Family:
     prefix: str
     optional_prefixes: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
+    other_prefixes: Mapping[str, str] = field(default_factory=dict)
     heads: Mapping[str, NameTable]
     prefix_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     class_suffixes: Mapping[str, str] = field(default_factory=dict)

@@ -81,7 +81,19 @@ class ModelFolder:
         is_static = self.source is not None and self.source.is_static
         tokenizer = Tokenizer.load(path, split_special_tokens=self.split_special_tokens, require_specials=not is_static)
         check_vocab_size(self.path, tokenizer, self.encoder_config.vocab_size)
+        _check_padding_id(self.path, tokenizer, self.encoder_config)
         return tokenizer if self.template is None else tokenizer.with_template(self.template)
+
+
+def _check_padding_id(path: Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
+    """Refuse a model that counts positions from the id of padding plus one if that is the id of another special token:
+    transformers does not count that token."""
+    padding_id, specials = config.first_position - 1, tokenizer.specials
+    if padding_id in (specials.cls, specials.sep):
+        raise FolderError(
+            f"{path / 'config.json'}: pad_token_id is {padding_id}, but that is '{tokenizer.tokens[padding_id]}' in "
+            f"the vocabulary; positions are counted from the id of padding, so correct it"
+        )
 
 
 def check_tied(folder: ModelFolder) -> None:

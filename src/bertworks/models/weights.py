@@ -83,9 +83,10 @@ def wrap_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, S
 def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: NameTable) -> dict[str, StoredTensor]:
     """Return the tensors under the names that transformers writes today.
 
-    Old files name the weight and bias of a norm gamma and beta; the names of a bare encoder have no prefix, those of a
-    DataParallel module begin with "module."; buffers and copies of tied tensors are dropped. Where a head has the layer
-    that we read as the encoder's pooler, as RoBERTa's classifiers do, a pooler beside it is unused and dropped, too.
+    Old files name the weight and bias of a norm gamma and beta, and some families have other names for a head; the
+    names of a bare encoder have no prefix, those of a DataParallel module begin with "module."; buffers and copies of
+    tied tensors are dropped. Where a head has the layer that we read as the encoder's pooler, as RoBERTa's classifiers
+    do, a pooler beside it is unused and dropped, too.
     """
     if entries and all(name.startswith(_PARALLEL_PREFIX) for name in entries):
         entries = {name.removeprefix(_PARALLEL_PREFIX): entry for name, entry in entries.items()}
@@ -99,6 +100,8 @@ def normalize_names(entries: Mapping[str, StoredTensor], family: Family, table: 
         if name.endswith(_BUFFER_SUFFIXES):
             continue
         key = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        other = next((prefix for prefix in family.other_prefixes if key.startswith(prefix)), "")
+        key = family.other_prefixes.get(other, "") + key.removeprefix(other)
         key = family.prefix + key if key.startswith(roots) or key in bare_names else key
         of_head = next((old for old in overrides if key.startswith(old)), None)
         if of_head is not None:
