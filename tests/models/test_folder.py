@@ -12,12 +12,14 @@ import pytest
 import torch
 import transformers
 from damage import flip_bit, forget_hashes
+from family_parity import NOT_IN_TRANSFORMERS, small_config
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 import bertworks
 from bertworks.encoders.bert import HEADS, Bert, BertConfig, tensor_names
 from bertworks.encoders.config import config_to_dict
+from bertworks.encoders.families import ENCODERS
 from bertworks.errors import FolderError
 from bertworks.models.folder import load_encoder, read_folder, write_folder
 from bertworks.models.tensor_names import combine_name_tables, load_into, to_hf_names
@@ -304,6 +306,26 @@ def test_a_missing_pooler_is_initialized_by_the_generator(changed: Callable[...,
     assert not torch.equal(pooler.weight, other.weight)
     assert 0 < float(pooler.weight.detach().abs().max()) <= 0.04
     assert not pooler.bias.any()
+
+
+OPTIONAL = [name for name, family in ENCODERS.items() if family.optional_prefixes and name not in NOT_IN_TRANSFORMERS]
+
+
+@pytest.mark.parametrize("model_type", OPTIONAL)
+def test_all_that_a_folder_may_lack_is_initialized(model_type: str, tmp_path: Path):
+    config, family = small_config(model_type), ENCODERS[model_type]
+    tensors = to_hf_names(family.build(config, None).state_dict(), family.tensor_names(config))
+    stored = {name: values for name, values in tensors.items() if not name.startswith(family.optional_prefixes)}
+    save_file(stored, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(family.config_to_dict(config, [])))
+    torch.use_deterministic_algorithms(True)  # memory that is not initialized is NaN
+    try:
+        encoder, report = load_encoder(read_folder(tmp_path))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert set(report.missing_keys) == set(tensors) - set(stored)
+    assert report.missing_keys
+    assert [name for name, values in encoder.named_parameters() if not values.isfinite().all()] == []
 
 
 def test_fp16_weights_are_loaded_as_fp32(changed: Callable[..., Path]):

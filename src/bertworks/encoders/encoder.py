@@ -330,6 +330,8 @@ def init_weights(module: nn.Module, initializer_range: float, generator: torch.G
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             init_truncated_normal(part.weight, initializer_range, generator)
+        if isinstance(part, nn.LayerNorm):
+            part.reset_parameters()
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
 
