@@ -17,8 +17,8 @@ demo: $(VENV)/.core
 	rm -rf demo
 	$(BIN)/bertworks fill-mask en-small "I have never [MASK] this film before."
 	$(BIN)/bertworks fill-mask zh-small "酒店的服务很[MASK]，下次还会来。"
-	$(BIN)/bertworks finetune python-docs --data demo/labelled --model en-small --output demo/tuned
-	$(BIN)/bertworks finetune python-docs --data demo/labelled --vocab en-small --set model.size=mini --output demo/random
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --model en-small --epochs 4 --output demo/tuned
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --vocab en-small --set model.size=mini --epochs 4 --output demo/random
 	$(BIN)/python release/demo_scores.py demo/tuned demo/random
 	echo "The event loop waits until the task is done." | $(BIN)/bertworks predict demo/tuned/model
 	$(BIN)/bertworks vocab python-docs --size 8192 --output demo/vocab
