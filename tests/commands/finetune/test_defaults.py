@@ -72,6 +72,13 @@ def test_narrow_models_with_a_dev_set_learn_for_longer(hidden_size: int, num_exa
     assert resolve(FinetuneRecipe(), num_examples, num_dev=10, hidden_size=hidden_size).epochs == epochs
 
 
+@pytest.mark.parametrize(("sequences_per_example", "epochs"), [(1.0, 9), (2.0, 7), (6.7, 3)])
+def test_examples_of_many_sequences_get_fewer_epochs(sequences_per_example: float, epochs: int):
+    examples = splits(10_142, num_dev=10)  # 317 steps an epoch
+    resolution = resolve_defaults(FinetuneRecipe(), model(), examples, sequences_per_example=sequences_per_example)
+    assert resolution.recipe.epochs == epochs
+
+
 def test_r_drop_has_two_passes_an_epoch():
     recipe = FinetuneRecipe(r_drop=2.0)
     assert resolve(recipe, 10_000, num_dev=10, hidden_size=256).epochs == 4  # nine passes

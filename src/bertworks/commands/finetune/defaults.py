@@ -22,7 +22,8 @@ _FEATURES_LEARNING_RATE = 1e-3
 # Fewer examples than this get the smaller batch size: more steps for the same computation.
 _FEW_EXAMPLES, _SMALL_BATCH_SIZE, _BATCH_SIZE = 2_000, 16, 32
 _MIN_STEPS, _MIN_EPOCHS, _MAX_EPOCHS = 600, 3, 30
-# Narrower models learn for longer, if a dev set selects the best checkpoint: so many passes and steps at most.
+# Narrower models learn for longer, if a dev set selects the best checkpoint: so many passes at most, and as much
+# computation as this many steps of one sequence an example.
 _NARROW_PASSES, _NARROW_STEPS = 10, 5_000
 # About this many evaluations select the best checkpoint; they may cost this fraction of training at most.
 _NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
@@ -57,11 +58,13 @@ def resolve_defaults(
     *,
     is_symmetric: bool = False,
     can_r_drop: bool = False,
+    sequences_per_example: float = 1.0,
 ) -> Resolution:
     """Set what the recipe leaves open, from the model, the number of training examples and of dev examples.
 
     A run that resumes keeps the values of its resolved recipe, `previous`. With `is_symmetric`, the order of the two
-    texts of an example has no meaning; with `can_r_drop`, R-Drop can regularize the task.
+    texts of an example has no meaning; with `can_r_drop`, R-Drop can regularize the task. Choices and the windows of
+    long texts are several `sequences_per_example`.
     """
     recipe = keep_run_values(recipe, previous or {})
     num_examples, num_dev = (
@@ -90,8 +93,8 @@ def resolve_defaults(
     epochs = recipe.epochs
     if not epochs:
         steps_per_epoch = math.ceil(num_examples / batch_size)
-        epochs = _epochs(replace(recipe, **values), base, steps_per_epoch, has_dev=num_dev > 0)
-        values["epochs"] = epochs
+        max_epochs = int(_NARROW_STEPS / (steps_per_epoch * sequences_per_example)) if num_dev else 0
+        values["epochs"] = epochs = _epochs(replace(recipe, **values), base, steps_per_epoch, max_epochs)
         reasons.append(f"epochs {epochs} ({epochs * steps_per_epoch:,} steps)")
     evals_per_epoch = recipe.evals_per_epoch or _evals_per_epoch(epochs, num_examples, num_dev)
     resolved = replace(recipe, **values, evals_per_epoch=float(evals_per_epoch))
@@ -137,13 +140,13 @@ def _by_hidden_size(hidden_size: int) -> float:
     return float(f"{learning_rate:.1e}")
 
 
-def _epochs(recipe: FinetuneRecipe, base: ModelFolder, steps_per_epoch: int, *, has_dev: bool) -> int:
-    """Return three epochs, more of a small set, and more for a narrow model with a dev set: nine passes over the
+def _epochs(recipe: FinetuneRecipe, base: ModelFolder, steps_per_epoch: int, max_narrow: int) -> int:
+    """Return three epochs, more of a small set, and up to `max_narrow` for a narrow model: nine passes over the
     examples at 256. R-Drop has two passes an epoch."""
     epochs = max(_MIN_EPOCHS, math.ceil(_MIN_STEPS / steps_per_epoch))
-    if has_dev and not recipe.feature_layers and not base.family.learning_rate:
+    if not recipe.feature_layers and not base.family.learning_rate:
         num_passes = min(round(_MIN_EPOCHS * _BASE_HIDDEN_SIZE / base.encoder_config.hidden_size), _NARROW_PASSES)
-        epochs = max(epochs, min(num_passes // (2 if recipe.r_drop else 1), _NARROW_STEPS // steps_per_epoch))
+        epochs = max(epochs, min(num_passes // (2 if recipe.r_drop else 1), max_narrow))
     return min(epochs, _MAX_EPOCHS)
 
 

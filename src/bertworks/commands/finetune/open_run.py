@@ -47,6 +47,9 @@ from bertworks.training.optimizer import BertAdam, freeze
 from bertworks.vocabulary.text_coverage import TextCoverage
 from bertworks.vocabulary.tokenizer import Tokenizer
 
+# So many examples tell how many sequences an example has.
+_NUM_SAMPLED_EXAMPLES = 100
+
 
 @dataclass(slots=True, kw_only=True)
 class FinetuneRun:
@@ -132,9 +135,27 @@ def resolve_request(
     previous: Mapping[str, Any] | None = None,
 ) -> Resolution:
     """Resolve the defaults of a request, from the model, the examples and what is known of task and dataset."""
-    can_r_drop = issubclass(task_of(request.task), ConsistentTask)
-    is_symmetric = request.is_symmetric
-    return resolve_defaults(request.recipe, base, examples, previous, is_symmetric=is_symmetric, can_r_drop=can_r_drop)
+    return resolve_defaults(
+        request.recipe,
+        base,
+        examples,
+        previous,
+        is_symmetric=request.is_symmetric,
+        can_r_drop=issubclass(task_of(request.task), ConsistentTask),
+        sequences_per_example=_sequences_per_example(request, base, examples["train"]),
+    )
+
+
+def _sequences_per_example(request: FinetuneRequest, base: ModelFolder, examples: Sequence[Any]) -> float:
+    """Return the mean over a sample of the examples; at least 1, also where a sequence has several examples."""
+    task = task_of(request.task).from_examples(examples, request.settings)
+    window_rule = request.recipe.window_rule(task.default_window_rule, base.encoder_config.max_length)
+    features = [
+        task.featurize(example, base.tokenizer, window_rule)
+        for example in examples[:: -(-len(examples) // _NUM_SAMPLED_EXAMPLES)]
+    ]
+    num_sequences = sum(len(example_features.sequences) for example_features in features)
+    return max(1.0, num_sequences / sum(example_features.num_examples for example_features in features))
 
 
 def _check_examples(
