@@ -36,6 +36,7 @@ class Batch:
     is_continuation   whether sequences continue those of the previous batch, index by index; False for the first batch
                       of a stream, None for independent sequences
     state             the encoder's state after the previous batch, for a continuation
+    loss_part         the part of a task's loss that the labels belong to: the task itself, or distillation
     """
 
     input_ids: torch.Tensor
@@ -53,6 +54,7 @@ class Batch:
     source: Batch | None = None
     is_continuation: bool | None = None
     state: object | None = None
+    loss_part: str = "task"
 
     @property
     def num_tokens(self) -> int:

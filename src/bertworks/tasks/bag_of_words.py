@@ -87,7 +87,7 @@ class TextFeatures:
 
         self._has_pairs = any(len(example.texts) > 1 for example in examples)
         texts = self._texts(examples)
-        units = {"analyzer": "word", "token_pattern": r"\w+"} if _has_spaces(texts) else {"analyzer": "char"}
+        units = {"analyzer": "word", "token_pattern": r"\w+"} if has_spaces(texts) else {"analyzer": "char"}
         self._vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, **units)
         self.matrix = self._combine(self._vectorizer.fit_transform(texts))
 
@@ -110,7 +110,7 @@ class TextFeatures:
         return hstack([first, second, abs(first - second), _similarities(first, second)], format="csr")
 
 
-def _has_spaces(texts: Sequence[str]) -> bool:
+def has_spaces(texts: Sequence[str]) -> bool:
     """Whether most letters are of scripts with spaces between words; False without any letter."""
     characters: Counter[str] = Counter()
     for text in texts:

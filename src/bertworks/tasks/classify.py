@@ -22,7 +22,7 @@ from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, LabelsTally
 from bertworks.sampling.windows import WindowRule, make_pair_windows
 from bertworks.tasks.attribution import contrast_coefficients, text_target
-from bertworks.tasks.bag_of_words import Values, fit_label_probabilities, sample_within_limit
+from bertworks.tasks.bag_of_words import Predict, Values, fit_label_probabilities, sample_within_limit
 from bertworks.tasks.baselines import Baseline
 from bertworks.tasks.class_weights import BALANCED, balanced_weights, parse_class_weights
 from bertworks.tasks.contract import (
@@ -288,15 +288,20 @@ class Classify:
             len(examples),
         )
         sample = sample_within_limit(examples, len(self.labels))
-        targets = self._one_hot(sample)
-        is_binary = len(self.labels) == 2 and not self.multi_label
-        predict = fit_label_probabilities(sample, targets[:, 1:] if is_binary else targets)
+        predict = self.fit_teacher(sample)
         yield Baseline(
             "tfidf_logistic_regression",
             "bag of words (TF-IDF + logistic regression)",
-            lambda others: self._from_probabilities(others, self._normalize(predict(others))),
+            lambda others: self._from_probabilities(others, predict(others)),
             len(sample),
         )
+
+    def fit_teacher(self, examples: Sequence[TextExample]) -> Predict:
+        sample = sample_within_limit(examples, len(self.labels))
+        targets = self._one_hot(sample)
+        is_binary = len(self.labels) == 2 and not self.multi_label
+        predict = fit_label_probabilities(sample, targets[:, 1:] if is_binary else targets)
+        return lambda others: self._normalize(predict(others))
 
     def _one_hot(self, examples: Sequence[TextExample]) -> npt.NDArray[np.float32]:
         """Return a 0/1 vector for each example, (U, C)."""

@@ -20,6 +20,7 @@ from bertworks.objectives.loss import Loss, LossPart
 from bertworks.sampling.batch import Batch
 from bertworks.tasks.batching import batch_of_input_sequences
 from bertworks.tasks.contract import ConsistentTask, GenerativeTask, InputSequence, Outputs, Task
+from bertworks.tasks.distillation import DISTILLATION
 from bertworks.tasks.heads import PositionHead
 from bertworks.tasks.recurrent_head import PREFIX, RecurrentHead, RecurrentSettings, packing_of, recurrent_head
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -45,7 +46,8 @@ class TaskModule(nn.Module):
 
     With `recurrent` settings a recurrent head reads features of the encoder. The encoder is frozen, without dropout,
     unless they say otherwise, and its features may be cached: `feature_cache` returns those of a batch, or None if it
-    lacks some of its sequences. `r_drop` is the weight of R-Drop, 0 for none.
+    lacks some of its sequences. `r_drop` is the weight of R-Drop, 0 for none, `distill_weight` that of the loss on
+    batches of distillation.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class TaskModule(nn.Module):
         auxiliary: AuxiliaryLoss | None = None,
         recurrent: RecurrentSettings | None = None,
         r_drop: float = 0.0,
+        distill_weight: float = 0.0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -72,6 +75,7 @@ class TaskModule(nn.Module):
         self.mlm_head = auxiliary.head if auxiliary is not None else None
         self.auxiliary = auxiliary
         self.r_drop = r_drop
+        self.distill_weight = distill_weight
 
     @property
     def recurrent(self) -> RecurrentSettings | None:
@@ -110,7 +114,7 @@ class TaskModule(nn.Module):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Return the number of targets of each part of the loss."""
-        counts = {"task": self.task.num_targets(batch)}
+        counts = {batch.loss_part: self.task.num_targets(batch)}
         if batch.auxiliary_batch is not None:
             assert batch.auxiliary_batch.targets is not None
             counts[self._required_auxiliary.name] = len(batch.auxiliary_batch.targets)
@@ -120,8 +124,10 @@ class TaskModule(nn.Module):
         """Return the loss of a batch; `scales` multiply the parts for the backward pass."""
         outputs = _at_least_fp32(self.outputs(batch, seeds))
         total = self.task.loss(outputs, batch)
+        parts = {batch.loss_part: LossPart(total.detach(), self.task.num_targets(batch))}
+        if batch.loss_part == DISTILLATION:
+            return Loss(self.distill_weight * scales[DISTILLATION] * total, parts)
         value = self._regularized(total, outputs, batch, seeds) * scales["task"]
-        parts = {"task": LossPart(total.detach(), self.task.num_targets(batch))}
         if batch.auxiliary_batch is not None:
             scale = scales[self._required_auxiliary.name]
             auxiliary_loss = self._auxiliary_loss(batch.auxiliary_batch, scale, seeds)

@@ -114,6 +114,20 @@ def test_few_examples_of_a_classifier_are_regularized_by_r_drop():
     assert r_drop(100, FinetuneRecipe(feature_layers="last")) == 0.0
 
 
+def test_few_single_texts_teach_a_narrow_model_by_a_bag_of_words():
+    def distill_weight(num_train: int, can_distill: bool = True, **config: Any) -> float | None:
+        examples = splits(num_train)
+        return resolve_defaults(
+            FinetuneRecipe(), model(**config), examples, can_distill=can_distill
+        ).recipe.distill_weight
+
+    assert distill_weight(19_999) == 2.0
+    assert distill_weight(20_000) == 0.0
+    assert distill_weight(100, can_distill=False) == 0.0
+    assert distill_weight(100, hidden_size=384) == 0.0
+    assert distill_weight(100, family_learning_rate=0.01) == 0.0
+
+
 @pytest.mark.parametrize(("name", "is_symmetric"), [("glue/STS-B", True), ("glue/RTE", False), ("", False)])
 def test_what_is_known_of_a_published_dataset_tells_symmetric_pairs(name: str, is_symmetric: bool):
     request = FinetuneRequest(
@@ -133,6 +147,7 @@ def test_what_is_set_stays():
         warmup_ratio=0.2,
         pair_order="given",
         r_drop=0.0,
+        distill_weight=0.0,
     )
     resolution = resolve_defaults(recipe, model(dropout=0.0), splits(100, 50))
     assert resolution.recipe == recipe

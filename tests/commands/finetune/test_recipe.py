@@ -116,6 +116,7 @@ def test_target_metrics():
         ({"warmup_ratio": 1.0}, "warmup_ratio is 1.0; it must be at least 0 and below 1"),
         ({"mlm_weight": -1.0}, "mlm_weight is -1.0; it must not be negative"),
         ({"r_drop": -1.0}, "r_drop is -1.0; it must be at least 0"),
+        ({"distill_weight": float("nan")}, "distill_weight is nan; it must be at least 0"),
         ({"r_drop": 1.0, "dropout": 0.0}, "r_drop compares two dropout masks, but dropout is 0"),
         ({"mlm_weight": 1.0, "lm_weight": 1.0}, "choose one auxiliary loss"),
     ],

@@ -42,7 +42,7 @@ from bertworks.vocabulary.tokenizer import Tokenizer
 
 GOOD, BAD, PLAIN = "fine lovely great".split(), "awful dull poor".split(), "the film was so a story and music".split()
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *GOOD, *BAD, *PLAIN]
-RECIPE = FinetuneRecipe(batch_size=8, learning_rate=5e-3, epochs=8, dropout=0.0, max_restarts=0)
+RECIPE = FinetuneRecipe(batch_size=8, learning_rate=5e-3, epochs=8, dropout=0.0, distill_weight=0.0, max_restarts=0)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -172,12 +172,20 @@ def test_a_run_of_an_earlier_version_resumes_bit_identically(base: Path, files: 
     list(run_finetune(requests[0]))
     list(run_finetune(replace(requests[1], stop_after=5)))
     path = requests[1].output / "recipe.toml"
-    new_lines = ("baselines =", "class_weights =", "name =", "momentum =", "embedding_lr_ratio =", "r_drop =")
+    new_lines = (
+        "baselines =",
+        "class_weights =",
+        "name =",
+        "momentum =",
+        "embedding_lr_ratio =",
+        "r_drop =",
+        "distill_weight =",
+    )
     lines = [line for line in path.read_text().splitlines() if not line.startswith(new_lines)]
     path.write_text("\n".join(lines).replace("evals_per_epoch = 1.0", "evals_per_epoch = 1") + "\n")
     # What that version wrote into its checkpoints: a hash of the recipe without those keys.
     settings = asdict(recipe) | {"evals_per_epoch": 1, "pair_order": "given"}
-    for name in ("baselines", "class_weights", "adapt", "r_drop"):
+    for name in ("baselines", "class_weights", "adapt", "r_drop", "distill_weight"):
         del settings[name]
     for name in ("name", "momentum"):
         del settings["optimizer"][name]
@@ -187,7 +195,8 @@ def test_a_run_of_an_earlier_version_resumes_bit_identically(base: Path, files: 
     (checkpoint,) = checkpoints_in(requests[1].output / "checkpoints")
     state = json.loads((checkpoint / "state.json").read_text())
     assert hashlib.sha256(inputs.encode()).hexdigest()[:16] in state.values()
-    list(run_finetune(replace(requests[1], recipe=replace(recipe, baselines=False, evals_per_epoch=0.0))))
+    unset = replace(recipe, baselines=False, evals_per_epoch=0.0, distill_weight=None)
+    list(run_finetune(replace(requests[1], recipe=unset)))
     weights = [request.output / "model" / "model.safetensors" for request in requests]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
@@ -578,6 +587,30 @@ def test_r_drop_is_only_for_classes(base: Path, files: dict[str, Path], tmp_path
     request = request_of(base, {**files, "train": values}, tmp_path / "run", replace(RECIPE, dropout=0.1, r_drop=1.0))
     with pytest.raises(SettingsError, match="r_drop is for classify; the task is regress"):
         next(iter(run_finetune(replace(request, task="regress", dev=None, test=None))))
+
+
+def test_narrow_models_learn_from_a_bag_of_words_by_default_and_resume_bit_identically(
+    base: Path, files: dict[str, Path], tmp_path: Path
+):
+    recipe = replace(RECIPE, distill_weight=None, epochs=1)
+    requests = [request_of(base, files, tmp_path / name, recipe) for name in ("whole", "stopped")]
+    events = list(run_finetune(requests[0]))
+    assert any("distill_weight 2 (hidden size below 384)" in event.note for event in events)
+    losses = [event.step.losses for event in events if event.step]
+    assert set(losses[0]) == {"task", "distillation"}
+    list(run_finetune(replace(requests[1], stop_after=len(losses) // 2)))
+    list(run_finetune(requests[1]))
+    weights = [(request.output / "model" / "model.safetensors").read_bytes() for request in requests]
+    assert weights[0] == weights[1]
+
+
+def test_a_bag_of_words_teaches_only_classes_of_single_texts(base: Path, files: dict[str, Path], tmp_path: Path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("text\tpair\tlabel\na good film\tyes\tgood\na bad film\tno\tbad\n")
+    columns = {"": {"text": "text", "pair": "pair", "label": "label"}}
+    request = request_of(base, {**files, "train": pairs}, tmp_path / "run", replace(RECIPE, distill_weight=1.0))
+    with pytest.raises(SettingsError, match="distill_weight is for classify and single texts"):
+        next(iter(run_finetune(replace(request, dev=None, test=None, columns=columns))))
 
 
 def test_several_processes_are_refused(

@@ -48,7 +48,8 @@ def test_a_new_recipe_is_written_with_its_task(tmp_path: Path):
 
 
 # The keys of a version without class weights, Muon, baselines and adaptation.
-NEW_KEYS, NEW_OPTIMIZER_KEYS = {"adapt", "baselines", "class_weights", "r_drop"}, {"name", "momentum"}
+NEW_KEYS = {"adapt", "baselines", "class_weights", "r_drop", "distill_weight"}
+NEW_OPTIMIZER_KEYS = {"name", "momentum"}
 
 
 def test_the_hashed_settings_are_those_of_earlier_versions_unless_new_keys_are_used():
@@ -58,7 +59,8 @@ def test_the_hashed_settings_are_those_of_earlier_versions_unless_new_keys_are_u
     assert hashed_settings(ADAPTED)["adapt"]["epochs"] == 3
     assert hashed_settings(replace(RECIPE, class_weights="balanced"))["class_weights"] == "balanced"
     assert hashed_settings(replace(RECIPE, r_drop=2.0))["r_drop"] == 2.0
-    assert hashed_settings(replace(RECIPE, r_drop=0.0)) == settings
+    assert hashed_settings(replace(RECIPE, distill_weight=2.0))["distill_weight"] == 2.0
+    assert hashed_settings(replace(RECIPE, r_drop=0.0, distill_weight=0.0)) == settings
     assert hashed_settings(replace(RECIPE, optimizer=AdamSettings(name="muon")))["optimizer"]["momentum"] == 0.95
     fast = replace(RECIPE, layerwise=LayerwiseSettings(embedding_lr_ratio=5.0))
     assert hashed_settings(fast)["layerwise"]["embedding_lr_ratio"] == 5.0
@@ -74,7 +76,7 @@ def test_evaluations_per_epoch_were_integers_once():
 def test_settings_without_a_key_have_its_default():
     settings = asdict(RECIPE)
     del settings["adapt"]
-    del settings["r_drop"]
-    assert with_defaults(settings)["r_drop"] == 0.0
+    del settings["r_drop"], settings["distill_weight"]
+    assert (with_defaults(settings)["r_drop"], with_defaults(settings)["distill_weight"]) == (0.0, 0.0)
     assert with_defaults(settings)["adapt"] == {"epochs": 0, "learning_rate": 1e-4, "batch_size": 32}
     assert with_defaults(asdict(ADAPTED))["adapt"]["epochs"] == 3

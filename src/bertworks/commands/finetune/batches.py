@@ -16,6 +16,7 @@ from bertworks.sampling.example import Example
 from bertworks.sampling.loading import Corruption
 from bertworks.tasks.batching import batch_of_features
 from bertworks.tasks.contract import Features, InputSequence, Task
+from bertworks.tasks.distillation import Distillation
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 # Examples are sorted by length within pools of this many batches: little padding, and still random batches.
@@ -25,11 +26,13 @@ _MAX_POSITIONS = 16_384
 # Kind of vocabulary -> how a token begins that begins a word; WordPiece marks the others.
 _WORD_START_MARKS = {"unigram": "▁", "byte-bpe": "Ġ"}
 _CONTINUATION_MARK = "##"
+# Added to a step: the keys of random numbers that are drawn for it; those of epochs are below.
+_CORRUPTION_KEY, _DISTILLATION_KEY = 2**32, 2**33
 
 
 class FinetuneBatches:
     """Samples the examples of each step, grouped by length; with a corruption, also an auxiliary batch of the same
-    sequences with language-model targets.
+    sequences with language-model targets; with a distillation, also a batch of that.
 
     Where one sequence holds several examples, as documents hold sentences, the number of sequences is chosen so that a
     batch has `batch_size` examples on average.
@@ -47,6 +50,7 @@ class FinetuneBatches:
         self._lengths = np.array([features.num_tokens for features in self._features])
         self._epoch: tuple[int, list[np.ndarray]] | None = None
         self.corruption: Corruption | None = None
+        self.distillation: Distillation | None = None
 
     @property
     def num_steps(self) -> int:
@@ -69,7 +73,11 @@ class FinetuneBatches:
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, self._epoch_batches(epoch))
         batch_features = [self._features[number] for number in self._epoch[1][index]]
-        return [self._collate(micro_batch, step) for micro_batch in _split_micro_batches(batch_features)]
+        batches = [self._collate(micro_batch, step) for micro_batch in _split_micro_batches(batch_features)]
+        if self.distillation is not None:
+            key = [self._seed, _DISTILLATION_KEY + step]
+            batches.append(self.distillation.make_batch(np.random.Generator(np.random.Philox(key=key))))
+        return batches
 
     def get_lm_batches(self, phase: int, step: int) -> list[Batch]:
         """Return the micro-batches of a step with the targets of the corruption alone, without labels of the task."""
@@ -95,7 +103,7 @@ class FinetuneBatches:
     def _corrupt(self, batch: Batch, step: int) -> Batch:
         """Return the same sequences with language-model targets."""
         assert self.corruption is not None
-        generator = np.random.Generator(np.random.Philox(key=[self._seed, 2**32 + step]))
+        generator = np.random.Generator(np.random.Philox(key=[self._seed, _CORRUPTION_KEY + step]))
         examples = [
             self._example_of(
                 batch.input_ids[index, :length].numpy().astype(np.int32),

@@ -40,7 +40,15 @@ def build_module(base: ModelFolder, task: Task, recipe: FinetuneRecipe, generato
     auxiliary = _auxiliary_loss(base, encoder, recipe, generator)
     if recipe.r_drop and not isinstance(task, ConsistentTask):
         raise SettingsError(f"r_drop is for classify; the task is {task.name}")
-    return TaskModule(encoder, task, generator, auxiliary, _recurrent_settings(recipe), recipe.r_drop or 0.0)
+    return TaskModule(
+        encoder,
+        task,
+        generator,
+        auxiliary,
+        _recurrent_settings(recipe),
+        r_drop=recipe.r_drop or 0.0,
+        distill_weight=recipe.distill_weight or 0.0,
+    )
 
 
 def build_encoder(base: ModelFolder, generator: torch.Generator) -> Encoder:

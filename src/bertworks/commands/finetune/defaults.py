@@ -31,11 +31,22 @@ _NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
 _FORWARD_RATIO = 1 / 3
 # Fewer sequences than this are worth twice the time: both orders of symmetric pairs, R-Drop with this weight.
 _FEW_SEQUENCES, _R_DROP = 20_000, 2.0
+# Models narrower than this learn from a bag of words, too, with this weight.
+_MAX_DISTILL_HIDDEN_SIZE, _DISTILL_WEIGHT = 384, 2.0
 # Of a model that was pretrained without dropout.
 _DROPOUT = 0.1
 
 # The settings that are resolved here.
-_RESOLVED = ("learning_rate", "batch_size", "epochs", "dropout", "evals_per_epoch", "pair_order", "r_drop")
+_RESOLVED = (
+    "learning_rate",
+    "batch_size",
+    "epochs",
+    "dropout",
+    "evals_per_epoch",
+    "pair_order",
+    "r_drop",
+    "distill_weight",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +69,14 @@ def resolve_defaults(
     *,
     is_symmetric: bool = False,
     can_r_drop: bool = False,
+    can_distill: bool = False,
     sequences_per_example: float = 1.0,
 ) -> Resolution:
     """Set what the recipe leaves open, from the model, the number of training examples and of dev examples.
 
     A run that resumes keeps the values of its resolved recipe, `previous`. With `is_symmetric`, the order of the two
-    texts of an example has no meaning; with `can_r_drop`, R-Drop can regularize the task. Choices and the windows of
-    long texts are several `sequences_per_example`.
+    texts of an example has no meaning; with `can_r_drop`, R-Drop can regularize the task, with `can_distill` a bag of
+    words can teach it. Choices and the windows of long texts are several `sequences_per_example`.
     """
     recipe = keep_run_values(recipe, previous or {})
     num_examples, num_dev = (
@@ -90,6 +102,12 @@ def resolve_defaults(
         is_used = can_r_drop and num_sequences < _FEW_SEQUENCES and _has_dropout(replace(recipe, **values), base)
         values["r_drop"] = _R_DROP if is_used else 0.0
         reasons += [f"r_drop {_R_DROP:g} ({num_examples:,} training examples)"] if is_used else []
+    if recipe.distill_weight is None and not previous:
+        is_used = can_distill and num_examples < _FEW_SEQUENCES and _is_narrow_transformer(recipe, base)
+        values["distill_weight"] = _DISTILL_WEIGHT if is_used else 0.0
+        reasons += (
+            [f"distill_weight {_DISTILL_WEIGHT:g} (hidden size below {_MAX_DISTILL_HIDDEN_SIZE})"] if is_used else []
+        )
     epochs = recipe.epochs
     if not epochs:
         steps_per_epoch = math.ceil(num_examples / batch_size)
@@ -124,6 +142,12 @@ def _has_dropout(recipe: FinetuneRecipe, base: ModelFolder) -> bool:
     if recipe.feature_layers or base.family.learning_rate:
         return False
     return (base.encoder_config.hidden_dropout_prob if recipe.dropout is None else recipe.dropout) > 0
+
+
+def _is_narrow_transformer(recipe: FinetuneRecipe, base: ModelFolder) -> bool:
+    """Whether a whole, narrow Transformer is trained: one that knows less of words than a bag of words does."""
+    is_transformer = not recipe.feature_layers and not base.family.learning_rate
+    return is_transformer and base.encoder_config.hidden_size < _MAX_DISTILL_HIDDEN_SIZE
 
 
 def _learning_rate(recipe: FinetuneRecipe, base: ModelFolder) -> tuple[float, str]:

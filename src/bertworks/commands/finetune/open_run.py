@@ -38,6 +38,7 @@ from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.masking import Masker
 from bertworks.tasks.contract import ConsistentTask, Features, Task, TaskScores, WeightedTask
+from bertworks.tasks.distillation import can_distill, fit_distillation
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.registry import task_of
 from bertworks.text.document import Counts
@@ -105,6 +106,11 @@ def open_run(request: FinetuneRequest, folder: Path) -> tuple[FinetuneRun, list[
     batches = FinetuneBatches(all_features, task, base.tokenizer, recipe.batch_size, recipe.seed)
     if recipe.mlm_weight or recipe.lm_weight:
         batches.corruption = Masker(base.tokenizer) if recipe.mlm_weight else NextTokenTargets()
+    if recipe.distill_weight:
+        if not can_distill(type(task), examples["train"]):
+            raise SettingsError(f"distill_weight is for classify and single texts; the task is {task.name}")
+        featurize = partial(task.featurize, tokenizer=base.tokenizer, window_rule=window_rule)
+        batches.distillation = fit_distillation(task, examples["train"], featurize, base.tokenizer.specials.pad)
     module.to(device)
     num_layers = module.encoder.config.depth
     layerwise = recipe.layerwise.resolve(batches.num_steps * recipe.epochs, num_layers)
@@ -142,6 +148,7 @@ def resolve_request(
         previous,
         is_symmetric=request.is_symmetric,
         can_r_drop=issubclass(task_of(request.task), ConsistentTask),
+        can_distill=can_distill(task_of(request.task), examples["train"]),
         sequences_per_example=_sequences_per_example(request, base, examples["train"]),
     )
 

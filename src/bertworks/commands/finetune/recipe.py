@@ -43,6 +43,9 @@ class FinetuneRecipe:
     dropout               overrides the model's dropout; by default 0.1 for a model that was pretrained without
     r_drop                weight of R-Drop (alpha in its paper): each batch is computed with two dropout masks, and
                           different predictions are a loss; only for classify; by default 2 for few examples
+    distill_weight        weight of distillation from a bag of words: TF-IDF + logistic regression, fitted to the
+                          training texts, predicts the classes of recombined ones, which are learned, too; only for
+                          classify and single texts; by default 2 for few examples and a narrow model
     class_weights         weights of the classes in the loss: "balanced" (inverse to their frequency) or "spam=3,ham=1"
     mlm_weight            weight of an auxiliary masked-LM loss; 0: none
     lm_weight             weight of an auxiliary causal-LM loss, for causal models (GPT uses 0.5); 0: none
@@ -80,6 +83,7 @@ class FinetuneRecipe:
     pair_order: str = ""
     dropout: float | None = None
     r_drop: float | None = None
+    distill_weight: float | None = None
     class_weights: str = ""
     mlm_weight: float = 0.0
     lm_weight: float = 0.0
@@ -118,8 +122,10 @@ class FinetuneRecipe:
             raise SettingsError("mlm_weight and lm_weight are both set; choose one auxiliary loss")
         self._check_head()
         parse_target_metric(self.target_metric)
-        if self.r_drop is not None and not 0 <= self.r_drop < math.inf:
-            raise SettingsError(f"r_drop is {self.r_drop}; it must be at least 0, 0: none")
+        for name in ("r_drop", "distill_weight"):
+            weight = getattr(self, name)
+            if weight is not None and not 0 <= weight < math.inf:
+                raise SettingsError(f"{name} is {weight}; it must be at least 0, 0: none")
         if self.r_drop and self.dropout == 0:
             raise SettingsError("r_drop compares two dropout masks, but dropout is 0; set only one")
 

@@ -39,7 +39,7 @@ def run_table(folder: Path) -> dict[str, Any]:
 def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
     """Return the settings that must be equal for a checkpoint to be resumed.
 
-    Keys of later versions count only if they are used: [adapt], class_weights, r_drop, Muon,
+    Keys of later versions count only if they are used: [adapt], class_weights, r_drop, distill_weight, Muon,
     embedding_lr_ratio. Baselines do not change the model.
     """
     settings = asdict(recipe)
@@ -48,8 +48,9 @@ def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
         del settings["adapt"]
     if not recipe.class_weights:
         del settings["class_weights"]
-    if not recipe.r_drop:
-        del settings["r_drop"]
+    for name in ("r_drop", "distill_weight"):
+        if not settings[name]:
+            del settings[name]
     settings["optimizer"] = recipe.optimizer.hashed_settings()
     settings["layerwise"] = recipe.layerwise.hashed_settings()
     if recipe.evals_per_epoch.is_integer():  # it was an integer once
@@ -59,4 +60,7 @@ def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
 
 def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a run.json with those keys that it lacks, as they were before there were such keys."""
-    return {**json.loads(json.dumps(asdict(FinetuneRecipe(pair_order="given", r_drop=0.0)))), **settings}
+    return {
+        **json.loads(json.dumps(asdict(FinetuneRecipe(pair_order="given", r_drop=0.0, distill_weight=0.0)))),
+        **settings,
+    }
