@@ -144,18 +144,18 @@ SETS = {
         title="ChnSentiCorp", arguments="chnsenticorp --data $DATA", language="zh", minutes=20.0,
         scores=(Score(split="test", metric="accuracy", bar=93.5),), groups=("ours", "random", "glove")),
     "chn-1000": LabelledSet(
-        title="ChnSentiCorp, 1,000 rows", language="zh", minutes=2.0,
+        title="ChnSentiCorp, 1,000 rows", language="zh", minutes=4.0,
         arguments=f"chnsenticorp {_files('chn-train-1000.tsv', 'chn-dev-400.tsv', 'chn-test-400.tsv')}",
         scores=(Score(split="test", metric="accuracy", bar=88.0),), groups=("ours", "random", "glove")),
     "sst2": LabelledSet(
         title="SST-2", arguments="glue/SST-2 --data $DATA", minutes=5.0,
         scores=(Score(split="dev", metric="accuracy", bar=86.0, published="BERT-Mini 85.9 (test), Base 92.7"),)),
     "sst2-6000": LabelledSet(
-        title="SST-2, 6,000 rows", minutes=2.5,
+        title="SST-2, 6,000 rows", minutes=5.0,
         arguments="glue/SST-2 --train $OUT/files/sst2-train-6000.tsv --dev $DATA/glue/SST-2/dev.tsv",
         scores=(Score(split="dev", metric="accuracy", bar=81.0),)),
     "sms-500": LabelledSet(
-        title="SMS spam, 500 rows", minutes=0.8,
+        title="SMS spam, 500 rows", minutes=1.5,
         arguments=f"classify {_files('sms-train-500.tsv', 'sms-dev.tsv')} --text SMS --label Label",
         scores=(Score(split="dev", metric="accuracy", bar=97.5), Score(split="dev", metric="macro_f1"))),
     "mrpc": LabelledSet(

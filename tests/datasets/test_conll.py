@@ -100,9 +100,15 @@ def test_tags_are_converted_to_bio_and_changes_counted(tmp_path: Path):
     assert counts == {CHANGED_TAGS: 2}
 
 
-def test_a_tag_that_is_not_bio_raises_an_error_with_its_line(tmp_path: Path):
+def test_a_tag_that_is_not_bio_in_a_sentence_with_bio_tags_raises_an_error_with_its_line(tmp_path: Path):
     with pytest.raises(InputError, match=r"t\.txt, line 3: 'PERSON' is not a BIO tag"):
-        list(read_sentences(write(tmp_path, "t.txt", "a O\nb O\nc PERSON\n")))
+        list(read_sentences(write(tmp_path, "t.txt", "a B-PER\nb O\nc PERSON\n")))
+
+
+def test_plain_tags_stay_as_they_are(tmp_path: Path):
+    counts = Counts()
+    assert next(read_sentences(write(tmp_path, "t.txt", "a O\nb PERSON\n"), counts)).tags == ("O", "PERSON")
+    assert not counts
 
 
 def test_a_line_with_another_number_of_columns_raises_an_error(tmp_path: Path):

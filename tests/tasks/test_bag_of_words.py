@@ -71,7 +71,7 @@ def test_probabilities_equal_a_pipeline_of_scikit_learn():
 
 def test_values_equal_a_pipeline_of_scikit_learn():
     vectorizer = TfidfVectorizer(token_pattern=r"\w+", ngram_range=(1, 2), sublinear_tf=True)
-    values = 1_000.0 * LABELS
+    values = np.stack([1_000.0 * LABELS, LABELS - 1.0], axis=1)
     pipeline = make_pipeline(vectorizer, Ridge()).fit(TEXTS, values)
     predict = fit_values(examples_of(*TEXTS), values)
     assert predict(examples_of("a dull story", "good")) == pytest.approx(pipeline.predict(["a dull story", "good"]))

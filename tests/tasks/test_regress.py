@@ -67,7 +67,7 @@ def test_the_loss_sums_squared_errors_over_examples_not_windows():
     batch = make_batch(make_example("the cat", label="2.5"), make_example("the dog " * 25, label="-1"))
     assert batch.groups is not None
     assert batch.groups.tolist() == [1, 1, 0]  # two windows of the second text, then the short one
-    assert batch.labels["value"].tolist() == [2.5, -1.0]
+    assert batch.labels["value"].tolist() == [[2.5], [-1.0]]
     loss = Regress().loss(torch.tensor([[1.0], [2.0], [0.5]]), batch)
     assert float(loss) == (0.5 - 2.5) ** 2 + (1.5 + 1.0) ** 2
     assert Regress().num_targets(batch) == 2
@@ -153,17 +153,17 @@ def test_a_tiny_model_learns_to_count():
 def test_labels_are_standardized():
     examples = [make_example("the", label=label) for label in ("10000", "14000", "10000", "14000")]
     task = Regress.from_examples(examples, {})
-    assert (task.mean, task.std) == (12_000.0, 2_000.0)
+    assert (task.mean, task.std) == ((12_000.0,), (2_000.0,))
     all_features = [task.featurize(one, TOKENIZER, WINDOW_RULE) for one in examples]
-    assert all_features[1].label == 14_000.0
-    assert task.collate_labels(all_features)["value"].tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert all_features[1].label == (14_000.0,)
+    assert task.collate_labels(all_features)["value"].tolist() == [[-1.0], [1.0], [-1.0], [1.0]]
     assert task.decode(examples[0], all_features[0], [np.array([0.5], dtype=np.float32)]).value == 13_000.0
     assert Regress.from_metadata(task.metadata(), task.config()) == task
 
 
 @pytest.mark.parametrize("recurrent", [None, RecurrentSettings("last", 8)], ids=["plain", "features"])
 def test_unscale_folds_mean_and_deviation_into_the_head(recurrent: RecurrentSettings | None):
-    task = Regress(mean=12_000.0, std=2_000.0)
+    task = Regress(mean=(12_000.0,), std=(2_000.0,))
     generator = torch.Generator().manual_seed(0)
     module = TaskModule(Bert(CONFIG, generator), task, generator, recurrent=recurrent)
     examples = [make_example("the cat purrs"), make_example("the dog barks " * 20)]
@@ -242,8 +242,56 @@ def test_a_model_of_several_values_predicts_them_as_transformers(tmp_path: Path)
     assert prediction.to_dict()["values"] == pytest.approx(
         dict(zip(("joy", "fear", "pain"), logits, strict=True)), abs=TOLERANCE
     )
-    with pytest.raises(InputError, match="a model of 3 values predicts, but is not scored or trained here"):
-        model.predictor.module.task.featurize(make_example("the cat", label="1"), TOKENIZER, WINDOW_RULE)
+    task = model.predictor.module.task
+    with pytest.raises(InputError, match="line 2: the label '1' has 1 values, but the model has 3"):
+        task.featurize(make_example("the cat", label="1"), TOKENIZER, WINDOW_RULE)
+    with pytest.raises(InputError, match="the values joy, fear, hope, but the model has joy, fear, pain"):
+        task.featurize(make_example("the cat", label="joy=1|fear=2|hope=3"), TOKENIZER, WINDOW_RULE)
+
+
+def test_several_values_are_learned_scored_and_named(tmp_path: Path):
+    generator = np.random.default_rng(0)
+    lines = []
+    for _ in range(200):
+        words = generator.choice(["cat", "dog", "bird", "and"], size=generator.integers(3, 9))
+        label = {"cats": int((words == "cat").sum()), "dogs": 100 * int((words == "dog").sum())}
+        lines.append(json.dumps({"text": " ".join(words), "label": label}) + "\n")
+    (tmp_path / "train.jsonl").write_text("".join(lines[:160]))
+    (tmp_path / "dev.jsonl").write_text("".join(lines[160:]))
+    torch.manual_seed(0)
+    transformers.BertModel(transformers.BertConfig(**config_to_dict(CONFIG, []))).save_pretrained(tmp_path / "base")
+    TOKENIZER.save(tmp_path / "base")
+    model = bertworks.finetune(
+        "regress",
+        model=tmp_path / "base",
+        train=tmp_path / "train.jsonl",
+        dev=tmp_path / "dev.jsonl",
+        output=tmp_path / "run",
+        epochs=40,
+        learning_rate=5e-3,
+        batch_size=20,
+    )
+    scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]
+    means = [np.mean([scores[f"{metric}_{name}"] for name in ("cats", "dogs")]) for metric in ("pearson", "spearman")]
+    assert [scores["pearson"], scores["spearman"]] == pytest.approx(means)
+    assert scores["spearman"] > 0.8
+    values = bertworks.load(tmp_path / "run" / "model").predict("cat dog dog and").values
+    assert values == pytest.approx(model.predict("cat dog dog and").values, rel=1e-3)
+    assert values == pytest.approx({"cats": 1, "dogs": 200}, rel=0.3)
+
+
+def test_the_loss_of_several_values_equals_transformers():
+    config = transformers.BertConfig(**config_to_dict(CONFIG, []), num_labels=2, problem_type="regression")
+    theirs = transformers.BertForSequenceClassification(config).eval()
+    task = Regress(value_names=("joy", "fear"))
+    examples = [make_example("the cat", label="1|2"), make_example("the dog", label="fear=0.5|joy=-1")]
+    features = [task.featurize(one, TOKENIZER, WINDOW_RULE) for one in examples]
+    batch = batch_of_features(features, task, TOKENIZER.specials.pad)
+    assert batch.labels["value"].tolist() == [[1.0, 2.0], [-1.0, 0.5]]
+    with torch.no_grad():
+        reference = theirs(batch.input_ids, token_type_ids=batch.token_type_ids, labels=batch.labels["value"])
+    loss = float(task.loss(reference.logits, batch)) / task.num_targets(batch)
+    assert loss == pytest.approx(float(reference.loss), rel=1e-6)
 
 
 @pytest.mark.parametrize(

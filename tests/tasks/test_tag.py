@@ -595,7 +595,7 @@ def test_a_model_with_other_labels_predicts_them_as_they_are(
     assert [(span.label, span.text) for span in prediction.spans] == spans
 
 
-def test_labels_for_training_must_be_bio():
+def test_labels_for_bio_tags_must_be_bio():
     example = make_example("ann saw", "B-PER O")
     with pytest.raises(InputError, match="labels of the model: 'NOUN' is not a BIO tag"):
         Tag.from_examples([example], {"labels": ("NOUN", "VERB")})
@@ -604,10 +604,35 @@ def test_labels_for_training_must_be_bio():
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_a_tag_that_is_not_bio_raises_an_error_with_its_line(tmp_path: Path):
+def test_a_tag_that_is_not_bio_among_bio_tags_raises_an_error_with_its_line(tmp_path: Path):
+    (tmp_path / "bad.txt").write_text("Ann B-PER\nin O\nRome LOC\n")
+    with pytest.raises(InputError, match=r"bad\.txt, line 3: 'LOC' is not a BIO tag"):
+        list(Tag.read(tmp_path / "bad.txt", {}))
     (tmp_path / "bad.txt").write_text("Ann B-PER\nsaw O\n\nRome LOC\n")
     with pytest.raises(InputError, match=r"bad\.txt, line 4: 'LOC' is not a BIO tag"):
-        list(Tag.read(tmp_path / "bad.txt", {}))
+        Tag.from_examples(list(Tag.read(tmp_path / "bad.txt", {})), {})
+
+
+def test_plain_tags_are_labels_as_they_are(tmp_path: Path):
+    (tmp_path / "pos.txt").write_text("Ann NOUN\nsaw VERB\n\nRome NOUN\n")
+    (tmp_path / "io.jsonl").write_text('{"tokens": ["Ann", "Lee", "saw"], "tags": ["PER", "PER", "O"]}\n')
+    examples = list(Tag.read(tmp_path / "pos.txt", {}))
+    assert [example.label for example in examples] == [("NOUN", "VERB"), ("NOUN",)]
+    assert Tag.from_examples(examples, {}).labels == ("NOUN", "VERB")
+    assert Tag.from_examples(list(Tag.read(tmp_path / "io.jsonl", {})), {}).labels == ("O", "PER")
+
+
+def test_plain_tags_are_scored_by_spans_of_one_label_if_there_is_an_o():
+    def score(gold: str, predicted: str, labels: tuple[str, ...]) -> dict[str, Any]:
+        example, tags = make_example("ann lee saw rome", gold), tuple(predicted.split())
+        logits = np.eye(len(labels), dtype=np.float32)[[labels.index(tag) for tag in tags]]
+        prediction = TagPrediction(id="1", tags=tags, spans=(), logits=logits)
+        return dict(Tag(labels=labels).score([(example, prediction)]).metrics)
+
+    io = score("PER PER O LOC", "PER PER LOC LOC", ("O", "LOC", "PER"))  # PER is right; LOC is one word too long
+    assert (io["precision"], io["recall"], io["f1"], io["accuracy"]) == (0.5, 0.5, 0.5, 0.75)
+    pos = score("NOUN NOUN VERB NOUN", "NOUN VERB VERB NOUN", ("NOUN", "VERB"))
+    assert (pos["precision"], pos["recall"], pos["f1"], pos["accuracy"]) == (0.75,) * 4
 
 
 def test_an_unknown_type_in_dev_raises_an_error_with_its_location(tokenizer: Tokenizer):
@@ -625,9 +650,10 @@ def test_a_sentence_without_words_raises_an_error_with_its_line(tmp_path: Path):
         list(Tag.read(tmp_path / "bad.jsonl", {}))
 
 
-def test_training_sentences_without_entities_raise_an_error():
-    with pytest.raises(InputError, match="none of the 2 training sentences has an entity"):
-        Tag.from_examples([make_example("ann", "O"), make_example("saw rome", "O O")], {})
+@pytest.mark.parametrize("tag", ["O", "NOUN"])
+def test_training_sentences_with_one_tag_raise_an_error(tag: str):
+    with pytest.raises(InputError, match=f"all words of the 2 training sentences have the tag {tag},"):
+        Tag.from_examples([make_example("ann", tag), make_example("saw rome", f"{tag} {tag}")], {})
 
 
 def test_training_sentences_without_tags_raise_an_error():

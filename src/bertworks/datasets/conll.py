@@ -1,4 +1,7 @@
-"""Files of tagged words in, Sentences with BIO tags out: CoNLL columns, and JSON Lines of spans or tokens."""
+"""Files of tagged words in, Sentences with tags out: CoNLL columns, and JSON Lines of spans or tokens.
+
+BIO tags and those of related schemes become BIO. Plain tags, such as parts of speech, stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class TagSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """Words with their BIO tags (None if the file has none) and their offsets in `text`.
+    """Words with their tags, BIO or plain (None if the file has none), and their offsets in `text`.
 
     Consecutive sentences with the same `document` index are one document.
     """
@@ -113,9 +116,11 @@ def _from_rows(
     words = tuple(fields[word] for fields, _ in rows)
     tags = None
     if tag is not None and num_columns > 1:
-        for fields, row_location in rows:
-            _check(fields[tag], row_location)
-        tags = _repair_and_count(tuple(fields[tag] for fields, _ in rows), location, counts)
+        tags = tuple(fields[tag] for fields, _ in rows)
+        if not are_plain(tags):
+            for fields, row_location in rows:
+                check_bio(fields[tag], row_location)
+            tags = _repair_and_count(tags, location, counts)
     text, offsets = join_words(words)
     return Sentence(words=words, tags=tags, text=text, offsets=offsets, document=document, location=location)
 
@@ -154,7 +159,7 @@ def _from_words(record: Record, values: Any, document: int, counts: Counts) -> S
         tags = _texts(record, values, "tags")
         if len(tags) != len(words):
             raise InputError(f"{record.location}: {len(tags)} tags for {len(words)} tokens; give one tag per token")
-        tags = _repair_and_count(tags, record.location, counts)
+        tags = tags if are_plain(tags) else _repair_and_count(tags, record.location, counts)
     text, offsets = join_words(words)
     if isinstance(record.fields.get("text"), str):
         text = record.fields["text"]
@@ -246,7 +251,14 @@ def _to_word_spans(
         yield TagSpan(first, last, label)
 
 
-def _check(tag: str, location: str) -> None:
+def are_plain(tags: Iterable[str]) -> bool:
+    """Whether tags are no BIO tags, but names of their own: at least one that is not O, and none with a prefix."""
+    names = [tag for tag in tags if tag != "O"]
+    return bool(names) and not any(map(_TAG.fullmatch, names))
+
+
+def check_bio(tag: str, location: str) -> None:
+    """Raise InputError for what is not a BIO tag."""
     if not _TAG.fullmatch(tag):
         raise InputError(f"{location}: {tag!r} is not a BIO tag; write O, or a type after B- or I-, such as B-PER")
 
@@ -266,7 +278,7 @@ def repair_tags(tags: Sequence[str], location: str = "the tags") -> tuple[tuple[
     legal: list[str] = []
     open_label = None
     for tag in tags:
-        _check(tag, location)
+        check_bio(tag, location)
         if tag == "O":
             legal.append(tag)
             open_label = None

@@ -11,7 +11,7 @@ from bertworks.datasets.files import Record, read_records, recognize_columns
 from bertworks.errors import InputError
 from bertworks.text.document import Counts
 
-# Separates the labels of a multi-label text.
+# Separates the labels of a multi-label text, and the values of a text with several.
 LABEL_SEPARATOR = "|"
 # Keys of `columns` that are no roles.
 _FLAGS = ("header", "broken")
@@ -70,6 +70,8 @@ def text_example(fields: Mapping[str, Any], columns: Mapping[str, str], location
             raise InputError(f"{location}: the column '{column}' is empty; fill it in or remove the line")
     texts = tuple(str(fields[column]) for column in text_columns)
     label = fields.get(columns["label"]) if "label" in columns else None
+    if isinstance(label, Mapping):
+        label = [f"{name}={value}" for name, value in label.items()]
     if isinstance(label, list | tuple):
         label = LABEL_SEPARATOR.join(map(str, label))
     example_id = str(fields.get(columns["id"], default_id)) if "id" in columns else default_id

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from bertworks.errors import InputError, SettingsError
@@ -46,11 +47,13 @@ class EntityTally:
         """Add a batch of sentences, each a sequence of tags."""
         for predicted_tags, gold_tags in zip(predicted, gold, strict=True):
             assert len(predicted_tags) == len(gold_tags), (len(predicted_tags), len(gold_tags))
-            predicted_entities = self._entities_of(_check_tags(predicted_tags))
-            gold_entities = self._entities_of(_check_tags(gold_tags))
-            self._predicted.update(entity[0] for entity in predicted_entities)
-            self._gold.update(entity[0] for entity in gold_entities)
-            self._correct.update(entity[0] for entity in predicted_entities & gold_entities)
+            self.add_entities(*(self._entities_of(_check_tags(tags)) for tags in (predicted_tags, gold_tags)))
+
+    def add_entities(self, predicted: AbstractSet[Entity], gold: AbstractSet[Entity]) -> None:
+        """Add the entities of a sentence."""
+        self._predicted.update(entity[0] for entity in predicted)
+        self._gold.update(entity[0] for entity in gold)
+        self._correct.update(entity[0] for entity in predicted & gold)
 
     def scores(self) -> EntityScores:
         """Return the scores of all sentences so far."""

@@ -52,12 +52,12 @@ def fit_label_probabilities(examples: Sequence[TextExample], targets: npt.NDArra
 
 
 def fit_values(examples: Sequence[TextExample], targets: Values) -> Predict:
-    """Fit a ridge regression to targets (U,); return what predicts values, (N,)."""
+    """Fit a ridge regression to targets (U, V); return what predicts values, (N, V)."""
     from sklearn.linear_model import Ridge
 
     features = TextFeatures(examples)
     model = Ridge(alpha=_RIDGE_ALPHA).fit(features.matrix, targets)
-    return lambda others: model.predict(features(others))
+    return lambda others: model.predict(features(others)).reshape(-1, targets.shape[1])
 
 
 def _fit_logistic_regression(matrix: SparseMatrix, targets: npt.NDArray[Any]) -> Callable[[Any], Values]:

@@ -1,5 +1,5 @@
-"""Tag words: sentences with BIO tags in, entities with offsets and probabilities out. Models of others with plain
-labels, such as parts of speech, predict too.
+"""Tag words: sentences with tags in, BIO or plain ones such as parts of speech; entities with offsets and
+probabilities out.
 
 A word is predicted at its first token; its other tokens, and the document around it, are context. An example is a
 document, or a passage of a long one: its sentences share sequences, each is predicted in one of them, and neighbouring
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.datasets.conll import Sentence, read_sentences
+from bertworks.datasets.conll import Sentence, are_plain, check_bio, read_sentences
 from bertworks.datasets.files import Record
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import fit_temperature
 from bertworks.metrics.classification import ConfusionTally, Matches
-from bertworks.metrics.entities import EntityTally
+from bertworks.metrics.entities import Entity, EntityTally
 from bertworks.sampling.windows import WindowRule
 from bertworks.tasks.attribution import contrast_coefficients
 from bertworks.tasks.classify import label_config, labels_in
@@ -52,15 +52,16 @@ from bertworks.tasks.tag_documents import (
 from bertworks.tasks.tag_examples import TagExample, TagFeatures, TagPrediction, labelled_fields, tags_of
 from bertworks.tasks.tag_labels import (
     NUM_BINS,
-    check_bio,
     decode_tags,
     format_entities,
+    is_bio,
     label_id_of,
     label_probabilities,
     labels_for,
     reliability_bins,
     resolve_word_and_label,
     spans_in,
+    word_spans,
 )
 from bertworks.text.document import Counts
 from bertworks.vocabulary.tokenizer import Tokenizer
@@ -109,18 +110,21 @@ class Tag:
 
     @classmethod
     def from_examples(cls, examples: Sequence[TagExample], settings: Mapping[str, Any]) -> Tag:
-        types: set[str] = set()
-        num_sentences = 0
-        for example in examples:
-            types |= {tag[2:] for sentence in example.context.sentences for tag in tags_of(sentence) if tag != "O"}
-            num_sentences += len(example.context.sentences)
-        if not types:
+        sentences = [sentence for example in examples for sentence in example.context.sentences]
+        tags = {tag for sentence in sentences for tag in tags_of(sentence)}
+        labels = tuple(settings.get("labels", ()))
+        if not are_plain(tags):
+            for label in labels:
+                check_bio(label, "the labels of the model")
+            for sentence in sentences:
+                for tag in tags_of(sentence):
+                    check_bio(tag, sentence.location)
+        labels = labels or labels_for(tags)
+        if len(labels) < 2:
             raise InputError(
-                f"none of the {num_sentences:,} training sentences has an entity (all tags are O), so there is nothing "
-                f"to learn; add sentences with entities, or name the column of the tags with --label"
+                f"all words of the {len(sentences):,} training sentences have the tag {labels[0]}, so there is nothing "
+                f"to learn; add sentences with other tags, or name the column of the tags with --label"
             )
-        labels = tuple(settings.get("labels") or labels_for(types))
-        check_bio(labels)
         return cls(labels=labels, context=bool(settings.get("context", True)))
 
     @classmethod
@@ -236,7 +240,8 @@ class Tag:
         )
 
     def score(self, pairs: Iterable[tuple[TagExample, TagPrediction]]) -> TaskScores:
-        """Return precision, recall and F1 of entities (details: by type), and the accuracy of words."""
+        """Return precision, recall and F1 of entities (details: by type), and the accuracy of words. Of plain tags
+        without O every word is an entity, so that all four are equal."""
         entities, words = EntityTally(), ConfusionTally(len(self.labels))
         bins = np.zeros((NUM_BINS, 3))
         mistakes: list[Mistake] = []
@@ -252,7 +257,10 @@ class Tag:
                 example.context.sentences, pairwise(example.context.word_edges), strict=True
             ):
                 tags = prediction.tags[first:stop]
-                entities.add([tags], [tags_of(sentence)])
+                if is_bio(self.labels):
+                    entities.add([tags], [tags_of(sentence)])
+                else:
+                    entities.add_entities(*(_entities(some, self.labels) for some in (tags, tags_of(sentence))))
                 if tags != sentence.tags:
                     mistake = _mistake(sentence, tags, confidences[first:stop], self.labels)
                     mistakes = worst_mistakes([*mistakes, mistake])
@@ -325,6 +333,10 @@ def _first_token(features: Features) -> int:
             span = sequence.spans[0]
             return int(sequence.positions[0]) - span.position + span.first
     raise AssertionError("an example without words has no attribution target")
+
+
+def _entities(tags: Sequence[str], labels: tuple[str, ...]) -> set[Entity]:
+    return {(label, first, stop - 1) for first, stop, label in word_spans(tags, labels)}
 
 
 def _metrics(matches: Matches) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Labels of a tagging model: logits of words in, tags and entity spans with probabilities out.
 
-Our own models have BIO labels. Those of others may have plain ones, such as parts of speech, entity types without a
-prefix (IO) or transformers' default LABEL_0: a word then has its label as it is, and adjacent words of one label are
-one span if there is an O for what is outside of spans; else each word is a span of its own.
+Labels are BIO tags, or plain: parts of speech, entity types without a prefix (IO) or transformers' default LABEL_0. A
+word has a plain label as it is, and adjacent words of one label are one span if there is an O for what is outside of
+spans; else each word is a span of its own.
 
 W words, C labels.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.datasets.conll import Sentence, repair_tags, spans_of
+from bertworks.datasets.conll import Sentence, are_plain, check_bio, repair_tags, spans_of
 from bertworks.errors import InputError
 from bertworks.metrics.calibration import reliability
 
@@ -52,22 +52,21 @@ class EntitySpan:
         return f"EntitySpan({self.text!r}, {self.label}, {self.start}:{self.end}, probability={self.probability:.3f})"
 
 
-def labels_for(types: Iterable[str]) -> tuple[str, ...]:
-    """Return the labels for these entity types: O, then B- and I- of each, alphabetically."""
-    return ("O", *(f"{prefix}-{kind}" for kind in sorted(types) for prefix in "BI"))
-
-
-def check_bio(labels: Iterable[str]) -> None:
-    """Raise InputError for a label that is not a BIO tag."""
-    for label in labels:
-        repair_tags((label,), "the labels of the model")  # a single tag is always legal, so this only checks its form
+def labels_for(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the labels for tags that occur: O, then B- and I- of each entity type, or the plain tags, alphabetically;
+    only O if there are no others."""
+    names = set(tags) - {"O"}
+    if are_plain(names):
+        return (*({"O"} & set(tags)), *sorted(names))
+    return ("O", *(f"{prefix}-{kind}" for kind in sorted({tag[2:] for tag in names}) for prefix in "BI"))
 
 
 @functools.lru_cache(maxsize=64)
 def is_bio(labels: tuple[str, ...]) -> bool:
     """Whether all labels of a model are BIO tags, or those of a scheme that is read as BIO."""
     try:
-        check_bio(labels)
+        for label in labels:
+            check_bio(label, "the labels of the model")
     except InputError:
         return False
     return True
