@@ -280,10 +280,13 @@ def encode(
     *,
     pooling: str | None = None,
     truncate: bool = False,
+    prompt_name: str | None = None,
     precision: str | None = None,
 ) -> npt.NDArray[np.float32]:
     """Return one vector per text, (N, D), or that of a single text, (D,); see `Model.encode`."""
-    vectors: npt.NDArray[np.float32] = _load(model, precision).encode(texts, pooling, truncate=truncate)
+    vectors: npt.NDArray[np.float32] = _load(model, precision).encode(
+        texts, pooling, truncate=truncate, prompt_name=prompt_name
+    )
     return vectors
 
 

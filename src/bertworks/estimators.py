@@ -168,14 +168,21 @@ class BertTransformer(TransformerMixin, BertEstimator):  # type: ignore[misc]
 
     pooling    mean, cls, max, …; None: what the model's folder states
     truncate   use the first tokens of a long text only, as sentence-transformers does
+    prompt_name   which of the prompts of the model's folder is put before the texts; None: its default
     """
 
     def __init__(
-        self, model: str | Path | Model = "en-small", *, pooling: str | None = None, truncate: bool = False
+        self,
+        model: str | Path | Model = "en-small",
+        *,
+        pooling: str | None = None,
+        truncate: bool = False,
+        prompt_name: str | None = None,
     ) -> None:
         self.model = model
         self.pooling = pooling
         self.truncate = truncate
+        self.prompt_name = prompt_name
 
     def fit(self, X: Any, y: Any = None) -> BertTransformer:
         """Load the model; texts and targets are not used."""
@@ -185,7 +192,9 @@ class BertTransformer(TransformerMixin, BertEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Floats:
         """Return one vector per text, (N, D)."""
         check_is_fitted(self)
-        vectors: Floats = self.model_.encode(as_texts(X), self.pooling, truncate=self.truncate)
+        vectors: Floats = self.model_.encode(
+            as_texts(X), self.pooling, truncate=self.truncate, prompt_name=self.prompt_name
+        )
         return vectors
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:

@@ -112,16 +112,20 @@ class Model(LoadedModel):
         pooling: str | None = None,
         *,
         truncate: bool = False,
+        prompt_name: str | None = None,
         convert_to_tensor: bool = False,
     ) -> Any:
         """Return the vector of a text, (D,), or one per text, (N, D), pooled over its tokens.
 
         The pooling is mean, cls, max, …; by default what the folder states. A text longer than the model's maximum is
         split into overlapping windows, in which each token counts once; with `truncate` its first tokens alone count,
-        as in sentence-transformers.
+        as in sentence-transformers. `prompt_name` is one of the folder's `prompts`; by default its default prompt.
         """
         encode = super().encode
-        vectors = _for_each(texts, lambda several: encode(check_texts(several), pooling, truncate=truncate))
+        vectors = _for_each(
+            texts,
+            lambda several: encode(check_texts(several), pooling, truncate=truncate, prompt_name=prompt_name),
+        )
         return _convert(vectors, convert_to_tensor)
 
     def similarity(self, first: Any, second: Any, convert_to_tensor: bool = False) -> Any:

@@ -16,7 +16,7 @@ from small_models import write_pretrained
 
 import bertworks
 from bertworks.embeddings.pooling import POOLINGS, Pooling, read_pooling
-from bertworks.errors import FolderError, SettingsError
+from bertworks.errors import FolderError, InputError, SettingsError
 
 WINDOW = np.array([[1.0, 9.0], [3.0, 2.0], [5.0, 4.0]], dtype=np.float32)
 ALL = slice(0, 3)
@@ -196,6 +196,21 @@ def test_every_pooling_has_the_vectors_of_sentence_transformers(mode: str, inclu
     peer = save_peer(tmp_path, pooling, prompts={"query": "who is it? "})
     ours = bertworks.load(tmp_path / "model").encode(SENTENCES, truncate=True)
     np.testing.assert_allclose(ours, peer.encode(SENTENCES), atol=1e-5)
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_a_named_prompt_has_the_vectors_of_sentence_transformers(include_prompt: bool, tmp_path: Path):
+    pooling = PeerPooling(24, pooling_mode="mean", include_prompt=include_prompt)
+    peer = save_peer(tmp_path, pooling, prompts={"query": "who is it? ", "document": "the "})
+    model = bertworks.load(tmp_path / "model")
+    assert model.prompts == peer.prompts
+    for name in ("query", "document"):
+        ours = model.encode(SENTENCES, truncate=True, prompt_name=name)
+        np.testing.assert_allclose(ours, peer.encode(SENTENCES, prompt_name=name), atol=1e-5)
+        transformer = bertworks.BertTransformer(model, truncate=True, prompt_name=name)
+        np.testing.assert_array_equal(transformer.fit_transform(SENTENCES), ours)
+    with pytest.raises(InputError, match="the model has no prompt 'passage'; its prompts are: document, query"):
+        model.encode(SENTENCES, prompt_name="passage")
 
 
 @pytest.mark.parametrize("activation", [torch.nn.Tanh(), torch.nn.Identity()])

@@ -70,7 +70,7 @@ def test_embed_all_returns_a_vector_for_each_token(client, folders):
     np.testing.assert_allclose(mean / np.linalg.norm(mean), expected, atol=1e-5)
 
 
-def test_dimensions_and_prompts_are_those_of_the_folder(matryoshka_client, folders):
+def test_dimensions_and_prompts_are_those_of_the_folder(matryoshka_client, matryoshka, folders):
     model = load(folders["sentences"])
     (vector,) = matryoshka_client(
         "POST", "/embed", {"inputs": "john", "dimensions": 8.0, "prompt_name": "query"}
@@ -91,6 +91,12 @@ def test_dimensions_and_prompts_are_those_of_the_folder(matryoshka_client, folde
     assert error_of(response) == (413, "Validation")
     assert "its prompts are: query, document" in response.json()["error"]
     assert error_of(matryoshka_client("POST", "/embed", {"inputs": [5], "prompt_name": "query"})) == (413, "Validation")
+    url, inputs = "/v1/models/matryoshka/embed", {"inputs": ["john"]}
+    for prompt in ("query", "document"):
+        answer = matryoshka_client("POST", url, {**inputs, "prompt_name": prompt}).json()
+        expected = load(matryoshka).encode(["john"], prompt_name=prompt)
+        np.testing.assert_allclose(answer["vectors"], expected, atol=1e-5)
+    assert matryoshka_client("POST", url, {**inputs, "prompt_name": "passage"}).status_code == 422
     (tokens,) = matryoshka_client("POST", "/tokenize", {"inputs": "john", "prompt_name": "query"}).json()
     assert [token["text"] for token in tokens] == ["[CLS]", "who", "is", "john", "[SEP]"]
 

@@ -40,6 +40,10 @@ def embed_command(
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Truncate long texts instead of splitting them into windows.")
     ] = False,
+    prompt_name: Annotated[
+        str | None,
+        typer.Option(help="Prompt of a sentence-transformers model to put before every text; by default its default."),
+    ] = None,
     engine: Engine = None,
     precision: Precision = None,
 ) -> None:
@@ -53,8 +57,8 @@ def embed_command(
 
     request = EmbedRequest(
         model=model, file=file, output=output, column=text, unit=level, layers=layers, pooling=pooling, half=half,
-        format=format, budget=batch_tokens or TOKEN_BUDGET, truncate=truncate, engine=engine,
-        precision=precision,
+        format=format, budget=batch_tokens or TOKEN_BUDGET, truncate=truncate,
+        prompt_name=prompt_name, engine=engine, precision=precision,
     )  # fmt: skip
     with show_progress() as on_progress:
         result = embed(request, on_progress)

@@ -49,6 +49,7 @@ class EmbedRequest:
     format: str = "npy"
     budget: int = TOKEN_BUDGET
     truncate: bool = False
+    prompt_name: str | None = None
     engine: str | None = None
     precision: str | None = None
 
@@ -131,7 +132,7 @@ def build_extraction(model: LoadedModel, request: EmbedRequest) -> Extraction:
         model_pooling, model.encoder.config.max_length, request.truncate, stored_window_rule(model.metadata)
     )
     if request.unit == "texts":
-        pooling = model_pooling.with_kind(request.pooling) if request.pooling else model_pooling
+        pooling = model.text_extraction(request.pooling, request.truncate, request.prompt_name).pooling
     else:  # the pooling of a model folder applies to texts only; the default for words is the mean
         pooling = Pooling(kinds=(request.pooling or "mean",), is_explicit=True)
         if pooling.kinds[0] not in WORD_POOLINGS:
@@ -178,6 +179,8 @@ def _check(request: EmbedRequest) -> None:
     for name, value, choices in (("unit", request.unit, UNITS), ("format", request.format, FORMATS)):
         if value not in choices:
             raise SettingsError(f"there is no {name} '{value}'; choose one of: {', '.join(choices)}")
+    if request.unit != "texts" and request.prompt_name is not None:
+        raise SettingsError(f"--prompt-name is for whole texts, not for {request.unit}; remove it")
     if request.unit == "tokens" and request.pooling:
         raise SettingsError(
             "--pooling combines tokens, but --level tokens writes each of them; remove one of the two options"

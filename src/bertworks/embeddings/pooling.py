@@ -8,7 +8,7 @@ T positions of a window, W windows of a text, D hidden size, N texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from bertworks.embeddings.vector_modules import (
     read_dense,
     read_layer_norm,
 )
-from bertworks.errors import FolderError, SettingsError, show_value
+from bertworks.errors import FolderError, InputError, SettingsError, show_value
 from bertworks.models.sentence_files import (
     MODULES_FILE,
     PROMPTS_FILE,
@@ -142,6 +142,12 @@ class Pooling:
     def untruncated(self) -> Pooling:
         """Return the settings for whole vectors, of which a request wants a size of its own."""
         return replace(self, truncate_dim=None)
+
+    def with_prompt(self, name: str, prompts: Mapping[str, str], tokenizer: Tokenizer) -> Pooling:
+        """Return the same settings with another one of the prompts of the model."""
+        if name not in prompts:
+            raise InputError(f"the model has no prompt '{name}'; its prompts are: {', '.join(prompts) or 'none'}")
+        return replace(self, prompt=prompts[name], prompt_length=0).for_tokenizer(tokenizer)
 
     def for_tokenizer(self, tokenizer: Tokenizer) -> Pooling:
         """Return the settings with the length of the prompt: as sentence-transformers counts it, all of its positions

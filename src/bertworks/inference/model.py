@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertworks.embeddings.pooling import Pooling, read_pooling
+from bertworks.embeddings.sentence_settings import read_prompts
 from bertworks.embeddings.vectors import Extraction, embed, resolve_window_rule, stored_window_rule
 from bertworks.engines.optional import import_optional
 from bertworks.engines.processor import check_processor
@@ -77,22 +78,38 @@ class LoadedModel:
             raise self.stored_pooling
         return self.stored_pooling
 
-    def text_extraction(self, pooling: str | None = None, truncate: bool = False) -> Extraction:
-        """Return how text vectors are computed: by the folder's pooling and window rule, unless others are given."""
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The prompts of a sentence-transformers folder by name."""
+        return read_prompts(self.folder)
+
+    def text_extraction(
+        self, pooling: str | None = None, truncate: bool = False, prompt_name: str | None = None
+    ) -> Extraction:
+        """Return how text vectors are computed: by the folder's pooling, window rule and prompt, unless others are
+        given."""
         used = self.pooling.with_kind(pooling) if pooling else self.pooling
+        if prompt_name is not None:
+            used = used.with_prompt(prompt_name, self.prompts, self.tokenizer)
         stored_rule = stored_window_rule(self.metadata)
         window_rule = resolve_window_rule(used, self.encoder.config.max_length, truncate, stored_rule)
         return Extraction(pooling=used, window_rule=window_rule)
 
     def encode(
-        self, texts: Iterable[str], pooling: str | None = None, *, truncate: bool = False
+        self,
+        texts: Iterable[str],
+        pooling: str | None = None,
+        *,
+        truncate: bool = False,
+        prompt_name: str | None = None,
     ) -> npt.NDArray[np.float32]:
-        """Return one vector per text, pooled over its tokens: mean, cls, max, …; by default what the folder states.
+        """Return one vector per text, pooled over its tokens: mean, cls, max, …; by default what the folder states, as
+        with the prompt.
 
         A text longer than the model's maximum is split into overlapping windows, in which each token counts once; with
         `truncate` its first tokens alone count, as in sentence-transformers.
         """
-        return embed(self.encoder, self.tokenizer, texts, self.text_extraction(pooling, truncate))
+        return embed(self.encoder, self.tokenizer, texts, self.text_extraction(pooling, truncate, prompt_name))
 
     def predict(self, texts: Iterable[Input]) -> list[Any]:
         """Return the prediction of the fine-tuned task for each text.

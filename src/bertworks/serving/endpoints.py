@@ -100,6 +100,10 @@ class Endpoints:
 
         def make_work() -> Work:
             pooling = served.pooling.with_kind(body.pooling) if body.pooling else None
+            if body.prompt_name is not None:
+                pooling = (pooling or served.pooling).with_prompt(
+                    body.prompt_name, served.prompts, served.model.tokenizer
+                )
             return embed_work(served, body.inputs, pooling, body.truncate)
 
         vectors = await self._embed_texts(make_work, num_characters)

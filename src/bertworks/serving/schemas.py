@@ -123,6 +123,7 @@ class EmbedBody(Body):
     inputs: list[str]
     pooling: PoolingName | None = Field(None, description="null: the pooling of the model folder.")
     truncate: bool = Field(False, description="Truncate long texts instead of splitting them into windows.")
+    prompt_name: str | None = Field(None, description="A prompt of the model folder; null: its default.")
 
 
 class TokenizeBody(Body):

@@ -7,7 +7,6 @@ names. Errors have TEI's shape and statuses: 400 for nothing to compute, 413 for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -256,12 +255,12 @@ def _with_prompt(served: ServedModel, name: str | None, inputs: Sequence[str | S
     """Return the pooling of a model with the prompt of that name, by default the folder's own."""
     if name is None:
         return served.pooling
-    if name not in served.prompts:
-        names = ", ".join(served.prompts) or "none"
-        raise RequestError(413, f"the model '{served.name}' has no prompt '{name}'; its prompts are: {names}")
     if not all(isinstance(value, str) for value in inputs):
         raise RequestError(413, "token ids have no prompt; send texts, or leave prompt_name out")
-    return replace(served.pooling, prompt=served.prompts[name]).for_tokenizer(served.model.tokenizer)
+    try:
+        return served.pooling.with_prompt(name, served.prompts, served.model.tokenizer)
+    except InputError as error:
+        raise RequestError(413, str(error)) from None
 
 
 def _check_not_empty(values: Sequence[Any], name: str) -> None:
