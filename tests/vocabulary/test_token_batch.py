@@ -17,7 +17,10 @@ def test_a_batch_is_padded_to_its_longest_sequence(tokenizer: Tokenizer):
     assert batch.token_type_ids.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]]
     assert batch.attention_mask.tolist() == [[1] * 6, [1] * 5 + [0]]
     assert (len(batch), repr(batch)) == (2, "TokenBatch(2 sequences of up to 6 tokens)")
-    assert [*batch.to_dict()] == ["input_ids", "token_type_ids", "attention_mask"]
+    assert [*batch.to_dict()] == [*{**batch}] == ["input_ids", "token_type_ids", "attention_mask"]
+    assert batch["input_ids"] is batch.input_ids
+    with pytest.raises(KeyError, match="labels"):
+        batch["labels"]
 
 
 def test_a_batch_needs_a_text(tokenizer: Tokenizer):

@@ -1,4 +1,4 @@
-"""Named probabilities in, a table with a bar for each out."""
+"""Tables of notebooks: named probabilities in, a table with a bar for each out; or named values in, a plain table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ def bars_html(title: str, rows: Iterable[tuple[str, float]]) -> str:
     shown = "".join(_row(name, value) for name, value in all_rows[:_MAX_ROWS])
     rest = f"<p>and {len(all_rows) - _MAX_ROWS:,} more</p>" if len(all_rows) > _MAX_ROWS else ""
     return f'<div class="prediction"><p><b>{escape(title)}</b></p><table>{shown}</table>{rest}</div>'
+
+
+def table_html(rows: Iterable[tuple[object, ...]]) -> str:
+    """Return a `<div>` with a table of these rows of cells."""
+    lines = (f"<tr>{''.join(_cell(escape(str(cell))) for cell in row)}</tr>" for row in rows)
+    return f'<div class="prediction"><table>{"".join(lines)}</table></div>'
 
 
 def _row(name: str, value: float) -> str:

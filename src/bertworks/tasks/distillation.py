@@ -60,7 +60,7 @@ class Recombination:
         return self._texts[int(generator.integers(len(self._texts)))]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Distillation:
     """The teacher of a task, the recombined texts, and how the model reads them."""
 
@@ -93,4 +93,10 @@ def fit_distillation(
     """Fit the teacher to the training examples."""
     assert isinstance(task, TaughtTask)
     recombination = Recombination([example.texts[0] for example in examples])
-    return Distillation(task, task.fit_teacher(examples), recombination, featurize, pad)
+    return Distillation(
+        task=task,
+        teacher=task.fit_teacher(examples),
+        recombination=recombination,
+        featurize=featurize,
+        pad=pad,
+    )

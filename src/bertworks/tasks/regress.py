@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from bertworks.datasets.files import Record
 from bertworks.datasets.labelled_texts import LABEL_SEPARATOR, TextExample, read_texts, text_columns
+from bertworks.display.bars import table_html
 from bertworks.errors import FolderError, InputError
 from bertworks.metrics.classification import CorrelationTally
 from bertworks.sampling.windows import WindowRule
@@ -70,6 +71,9 @@ class ValuePrediction:
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "value": self.value, **({"name": self.name} if self.name else {})}
 
+    def _repr_html_(self) -> str:
+        return table_html([(self.name or "value", f"{self.value:.4g}")])
+
     def __repr__(self) -> str:
         return f"ValuePrediction({self.value:.4g})"
 
@@ -83,6 +87,9 @@ class ValuesPrediction:
 
     def to_dict(self) -> dict[str, Any]:
         return {"id": self.id, "values": dict(self.values)}
+
+    def _repr_html_(self) -> str:
+        return table_html((name, f"{value:.4g}") for name, value in self.values.items())
 
     def __repr__(self) -> str:
         return f"ValuesPrediction({', '.join(f'{name}={value:.4g}' for name, value in self.values.items())})"

@@ -26,17 +26,28 @@ class TokenIds(Protocol):
     def token_type_ids(self) -> tuple[int, ...]: ...
 
 
+_NAMES = ("input_ids", "token_type_ids", "attention_mask")
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """A padded batch, (B, T) each; `attention_mask` is 0 at padding."""
+    """A padded batch, (B, T) each; `attention_mask` is 0 at padding. `batch["input_ids"]` and `**batch` work, too."""
 
     input_ids: Ints
     token_type_ids: Ints
     attention_mask: Ints
 
     def to_dict(self) -> dict[str, Ints]:
-        names = ("input_ids", "token_type_ids", "attention_mask")
-        return {name: getattr(self, name) for name in names}
+        return {name: self[name] for name in self.keys()}
+
+    def keys(self) -> tuple[str, ...]:
+        return _NAMES
+
+    def __getitem__(self, name: str) -> Ints:
+        if name not in _NAMES:
+            raise KeyError(name)
+        values: Ints = getattr(self, name)
+        return values
 
     def __len__(self) -> int:
         return len(self.input_ids)

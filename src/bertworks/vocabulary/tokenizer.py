@@ -16,6 +16,7 @@ import numpy.typing as npt
 import tokenizers
 
 from bertworks.disk import write_json, write_text
+from bertworks.display.bars import table_html
 from bertworks.errors import FolderError, InputError, SettingsError
 from bertworks.integrity.model_files import check_model_files
 from bertworks.packages import check_installed, packaged_model
@@ -90,6 +91,9 @@ class Encoding:
         """Return tokens, ids, positions, token types, attention mask and offsets by their names in transformers."""
         names = ("tokens", "input_ids", "position_ids", "token_type_ids", "attention_mask", "offsets")
         return {name: getattr(self, name) for name in names}
+
+    def _repr_html_(self) -> str:
+        return table_html([self.tokens, self.input_ids, self.token_type_ids])
 
     def __len__(self) -> int:
         return len(self.input_ids)
