@@ -25,7 +25,7 @@ RECIPES = {
 # Blocks of these pages are executed by tests of their own.
 OWN_TESTS = {"README.md", "README.zh.md", "docs/five-minutes.md", "docs/five-minutes.zh.md"}
 # These have Chinese examples; all other Chinese pages repeat the blocks of their originals, which are executed there.
-WRITTEN_IN_CHINESE = {"docs/index.zh.md", "docs/install.zh.md"} | OWN_TESTS
+WRITTEN_IN_CHINESE = {"docs/index.zh.md", "docs/install.zh.md", "docs/python.zh.md"} | OWN_TESTS
 TRANSLATIONS = [page for page in pages() if page.endswith(".zh.md") and page not in WRITTEN_IN_CHINESE]
 ALL = [block for page in pages() if page not in TRANSLATIONS for block in blocks(page) if block.language in CODE]
 PAGES = sorted({block.page for block in ALL if not block.need} - OWN_TESTS)
