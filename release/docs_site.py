@@ -60,7 +60,9 @@ def stage(folder: Path) -> None:
             (folder / page_name).write_text(site_links(text, folder, folder), encoding="utf-8")
     generated = {**pages(), "decisions/index.md": decisions_page(docs / "decisions")}
     for notebook in sorted(docs.rglob("*.ipynb")):
-        generated[notebook.relative_to(docs).with_suffix(".md").as_posix()] = notebook_page(notebook)
+        page = notebook.relative_to(docs)
+        generated[page.with_suffix(".md").as_posix()] = notebook_page(notebook)
+        generated[page.with_suffix(".zh.md").as_posix()] = notebook_page(notebook, "zh")
     for path, text in generated.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")

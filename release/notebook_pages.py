@@ -1,4 +1,7 @@
-"""Notebooks as pages: an executed .ipynb file in, Markdown with its code and outputs out."""
+"""Notebooks as pages: an executed .ipynb file in, Markdown with its code and outputs out.
+
+A text cell is English, and has its Chinese translation in its metadata, as "zh".
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 
-def notebook_page(path: Path) -> str:
-    """Return the cells of a notebook in order; an output follows its code."""
+def notebook_page(path: Path, language: str = "en") -> str:
+    """Return the cells of a notebook in order, texts in this language; an output follows its code."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    parts = [part for cell in notebook["cells"] for part in _cell_parts(cell)]
+    parts = [part for cell in notebook["cells"] for part in _cell_parts(cell, language)]
     return "\n\n".join(part for part in parts if part.strip()) + "\n"
 
 
-def _cell_parts(cell: dict[str, Any]) -> Iterator[str]:
+def _cell_parts(cell: dict[str, Any], language: str) -> Iterator[str]:
     source = _text(cell["source"])
     if cell["cell_type"] == "markdown":
-        yield source
+        yield source if language == "en" else cell["metadata"][language]
         return
     yield _fenced("python", source)
     for output in cell["outputs"]:

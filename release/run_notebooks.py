@@ -34,10 +34,11 @@ def main(folder: Path, names: list[str]) -> int:
 
 
 def clean(notebook: Any) -> None:
-    """Remove what differs between machines and runs."""
+    """Remove what differs between machines and runs; what stays of a cell's metadata is its text in Chinese."""
     notebook.metadata = {"kernelspec": notebook.metadata.get("kernelspec", {}), "language_info": {"name": "python"}}
     for number, cell in enumerate(notebook.cells):
-        cell.id, cell.metadata = f"cell-{number}", {}
+        cell.id = f"cell-{number}"
+        cell.metadata = {"zh": cell.metadata["zh"]} if "zh" in cell.metadata else {}
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
 

@@ -164,6 +164,18 @@ def test_the_cells_of_a_tutorial_print_what_it_shows(path: Path, tmp_path: Path,
             assert printed.count("\n") == expected.count("\n")
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_text_of_a_tutorial_has_a_chinese_one_with_the_same_links(path: Path):
+    texts = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "markdown"]
+    for cell in texts:
+        links, chinese_links = (re.findall(r"\]\((.*?)\)", text) for text in (_joined(cell), cell["metadata"]["zh"]))
+        assert sorted(chinese_links) == sorted(links)
+
+
+def _joined(cell: dict[str, list[str]]) -> str:
+    return "".join(cell["source"])
+
+
 def test_every_tutorial_has_its_outputs_and_no_path_of_a_machine():
     assert len(NOTEBOOKS) == 8
     for path in NOTEBOOKS:

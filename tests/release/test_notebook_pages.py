@@ -8,7 +8,7 @@ from notebook_pages import notebook_page
 
 def test_a_page_has_the_cells_with_their_outputs(tmp_path: Path):
     cells = [
-        {"cell_type": "markdown", "source": ["# Title\n", "Words."]},
+        {"cell_type": "markdown", "source": ["# Title\n", "Words."], "metadata": {"zh": "# 标题"}},
         {
             "cell_type": "code",
             "source": "print(1)",
@@ -21,6 +21,6 @@ def test_a_page_has_the_cells_with_their_outputs(tmp_path: Path):
     ]
     path = tmp_path / "a.ipynb"
     path.write_text(json.dumps({"cells": cells}))
-    assert notebook_page(path) == (
-        "# Title\nWords.\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n<div><b>2</b></div>\n\n```text\n3\n```\n"
-    )
+    code = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n<div><b>2</b></div>\n\n```text\n3\n```\n"
+    assert notebook_page(path) == f"# Title\nWords.\n\n{code}"
+    assert notebook_page(path, "zh") == f"# 标题\n\n{code}"
