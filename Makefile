@@ -12,14 +12,14 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 
 .PHONY: demo test check docs docs-test tutorials soak bench compatibility audit lock release clean
 
-# The promise: a pretrained model, fine-tuned (without R-Drop, which takes twice the time), beside random weights and a bag of words; then
+# The promise: a pretrained model, fine-tuned (without R-Drop and distillation, each of which doubles the time), beside random weights and a bag of words; then
 # pretraining from scratch.
 demo: $(VENV)/.core
 	rm -rf demo
 	$(BIN)/bertworks fill-mask en-small "I have never [MASK] this film before."
 	$(BIN)/bertworks fill-mask zh-small "酒店的服务很[MASK]，下次还会来。"
-	$(BIN)/bertworks finetune python-docs --data demo/labelled --model en-small --set r_drop=0 --output demo/tuned
-	$(BIN)/bertworks finetune python-docs --data demo/labelled --vocab en-small --set model.size=mini --set r_drop=0 --output demo/random
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --model en-small --set r_drop=0 --set distill_weight=0 --output demo/tuned
+	$(BIN)/bertworks finetune python-docs --data demo/labelled --vocab en-small --set model.size=mini --set r_drop=0 --set distill_weight=0 --output demo/random
 	$(BIN)/python release/demo_scores.py demo/tuned demo/random
 	echo "The event loop waits until the task is done." | $(BIN)/bertworks predict demo/tuned/model
 	$(BIN)/bertworks vocab python-docs --size 8192 --output demo/vocab
