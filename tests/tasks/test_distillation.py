@@ -13,7 +13,7 @@ from bertworks.encoders.layers import DropoutSeeds
 from bertworks.sampling.batch import Batch
 from bertworks.tasks.classify import Classify
 from bertworks.tasks.contract import Features, InputSequence
-from bertworks.tasks.distillation import Distillation, Recombination, can_distill
+from bertworks.tasks.distillation import Distillation, Recombination, can_distill, held_out_error
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.regress import Regress
 
@@ -118,3 +118,20 @@ def test_other_batches_belong_to_the_task():
     assert (
         Batch(input_ids=torch.zeros(1, 1), token_type_ids=torch.zeros(1, 1), lengths=torch.ones(1)).loss_part == "task"
     )
+
+
+def test_the_error_of_a_teacher_is_that_on_examples_that_it_was_not_fitted_to():
+    texts = [("good", "a good film"), ("bad", "a bad film")] * 10
+    task = Classify.from_examples([TextExample("", "", (text,), label) for label, text in texts], {})
+    assert held_out_error(task, [TextExample("", "", (text,), label) for label, text in texts]) == 0.0
+    # A word that only one example has teaches nothing about the others: three of these are never predicted.
+    odd = [
+        TextExample("", "", (text,), label) for label, text in [*texts, *(("good", f"{word} bad") for word in "xyz")]
+    ]
+    assert held_out_error(task, odd) == pytest.approx(3 / 23)
+
+
+def test_a_multi_label_prediction_is_wrong_if_any_label_is():
+    task = Classify(labels=("a", "b"), multi_label=True)
+    examples = [TextExample("", "", ("x",), "a"), TextExample("", "", ("y",), "a|b")]
+    assert task.num_wrong(examples, np.array([[0.9, 0.1], [0.9, 0.4]])) == 1

@@ -303,6 +303,12 @@ class Classify:
         predict = fit_label_probabilities(sample, targets[:, 1:] if is_binary else targets)
         return lambda others: self._normalize(predict(others))
 
+    def num_wrong(self, examples: Sequence[TextExample], probabilities: Values) -> int:
+        targets = np.stack([self._target(example) for example in examples])
+        if self.multi_label:
+            return int(((probabilities > 0.5) != targets).any(1).sum())
+        return int((probabilities.argmax(1) != targets).sum())
+
     def _one_hot(self, examples: Sequence[TextExample]) -> npt.NDArray[np.float32]:
         """Return a 0/1 vector for each example, (U, C)."""
         targets = np.stack([self._target(example) for example in examples])

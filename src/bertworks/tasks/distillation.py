@@ -14,7 +14,7 @@ import numpy as np
 
 from bertworks.datasets.labelled_texts import TextExample
 from bertworks.sampling.batch import Batch
-from bertworks.tasks.bag_of_words import Predict, has_spaces
+from bertworks.tasks.bag_of_words import Predict, Values, has_spaces
 from bertworks.tasks.batching import batch_of_features
 from bertworks.tasks.contract import Features, Task
 
@@ -22,6 +22,8 @@ from bertworks.tasks.contract import Features, Task
 DISTILLATION = "distillation"
 # The number of recombined texts in a batch.
 _NUM_TEXTS = 64
+# Of cross-validation.
+_NUM_FOLDS = 5
 # Of a recombined text, in words or, where the script has no spaces, in characters: the shortest and the longest span,
 # and the longest text.
 _WORDS, _CHARACTERS = (2, 8, 32), (4, 16, 48)
@@ -33,6 +35,10 @@ class TaughtTask(Protocol):
 
     def fit_teacher(self, examples: Sequence[TextExample]) -> Predict:
         """Fit a bag of words to training examples; return what predicts the class probabilities of others, (N, C)."""
+        ...
+
+    def num_wrong(self, examples: Sequence[TextExample], probabilities: Values) -> int:
+        """Return of how many examples the predicted class is not the label, given class probabilities (N, C)."""
         ...
 
 
@@ -85,6 +91,20 @@ class Distillation:
 def can_distill(task: type[Task], examples: Sequence[Any]) -> bool:
     """Whether a bag of words can teach the task, given its training examples."""
     return issubclass(task, TaughtTask) and all(len(example.texts) == 1 for example in examples)
+
+
+def held_out_error(task: Task, examples: Sequence[TextExample]) -> float:
+    """Return the fraction of training examples that a bag of words of the others gets wrong, by cross-validation."""
+    assert isinstance(task, TaughtTask)
+    num_wrong = 0
+    for fold in range(_NUM_FOLDS):
+        held_out, others = (
+            examples[fold::_NUM_FOLDS],
+            [example for index, example in enumerate(examples) if index % _NUM_FOLDS != fold],
+        )
+        if held_out and others:
+            num_wrong += task.num_wrong(held_out, task.fit_teacher(others)(held_out))
+    return num_wrong / len(examples)
 
 
 def fit_distillation(

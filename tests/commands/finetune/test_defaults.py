@@ -115,15 +115,19 @@ def test_few_examples_of_a_classifier_are_regularized_by_r_drop():
 
 
 def test_few_single_texts_teach_a_narrow_model_by_a_bag_of_words():
-    def distill_weight(num_train: int, can_distill: bool = True, **config: Any) -> float | None:
+    def distill_weight(num_train: int, teacher_error: float | None = 0.11, **config: Any) -> float | None:
         examples = splits(num_train)
         return resolve_defaults(
-            FinetuneRecipe(), model(**config), examples, can_distill=can_distill
+            FinetuneRecipe(),
+            model(**config),
+            examples,
+            teacher_error=None if teacher_error is None else lambda: teacher_error,
         ).recipe.distill_weight
 
     assert distill_weight(19_999) == 2.0
     assert distill_weight(20_000) == 0.0
-    assert distill_weight(100, can_distill=False) == 0.0
+    assert distill_weight(100, teacher_error=None) == 0.0
+    assert distill_weight(100, teacher_error=0.1) == 0.0
     assert distill_weight(100, hidden_size=384) == 0.0
     assert distill_weight(100, family_learning_rate=0.01) == 0.0
 

@@ -593,7 +593,12 @@ def test_narrow_models_learn_from_a_bag_of_words_by_default_and_resume_bit_ident
     base: Path, files: dict[str, Path], tmp_path: Path
 ):
     recipe = replace(RECIPE, distill_weight=None, epochs=1)
-    requests = [request_of(base, files, tmp_path / name, recipe) for name in ("whole", "stopped")]
+    easy = list(run_finetune(request_of(base, files, tmp_path / "easy", recipe)))
+    assert not any("distill_weight" in event.note for event in easy)  # the bag of words makes no errors
+    rows = [f"{text}\t{'blame' if index % 5 == 0 else label}" for index, (text, label) in enumerate(reviews(96, 0))]
+    (tmp_path / "noisy.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    noisy = {**files, "train": tmp_path / "noisy.tsv"}
+    requests = [request_of(base, noisy, tmp_path / name, recipe) for name in ("whole", "stopped")]
     events = list(run_finetune(requests[0]))
     assert any("distill_weight 2 (hidden size below 384)" in event.note for event in events)
     losses = [event.step.losses for event in events if event.step]

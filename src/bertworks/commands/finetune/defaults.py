@@ -6,7 +6,7 @@ The rule was found by measurement; docs/recipes.md has the tables. A run keeps t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,8 +31,9 @@ _NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
 _FORWARD_RATIO = 1 / 3
 # Fewer sequences than this are worth twice the time: both orders of symmetric pairs, R-Drop with this weight.
 _FEW_SEQUENCES, _R_DROP = 20_000, 2.0
-# Models narrower than this learn from a bag of words, too, with this weight.
-_MAX_DISTILL_HIDDEN_SIZE, _DISTILL_WEIGHT = 384, 2.0
+# Models narrower than this learn from a bag of words, too, with this weight, unless the task is so easy that it gets
+# fewer held-out training examples wrong than this.
+_MAX_DISTILL_HIDDEN_SIZE, _DISTILL_WEIGHT, _MIN_TEACHER_ERROR = 384, 2.0, 0.1
 # Of a model that was pretrained without dropout.
 _DROPOUT = 0.1
 
@@ -69,14 +70,15 @@ def resolve_defaults(
     *,
     is_symmetric: bool = False,
     can_r_drop: bool = False,
-    can_distill: bool = False,
+    teacher_error: Callable[[], float] | None = None,
     sequences_per_example: float = 1.0,
 ) -> Resolution:
     """Set what the recipe leaves open, from the model, the number of training examples and of dev examples.
 
     A run that resumes keeps the values of its resolved recipe, `previous`. With `is_symmetric`, the order of the two
-    texts of an example has no meaning; with `can_r_drop`, R-Drop can regularize the task, with `can_distill` a bag of
-    words can teach it. Choices and the windows of long texts are several `sequences_per_example`.
+    texts of an example has no meaning; with `can_r_drop`, R-Drop can regularize the task. `teacher_error` returns what
+    a bag of words gets wrong on held-out training examples, and is None if it cannot teach the task. Choices and the
+    windows of long texts are several `sequences_per_example`.
     """
     recipe = keep_run_values(recipe, previous or {})
     num_examples, num_dev = (
@@ -103,7 +105,12 @@ def resolve_defaults(
         values["r_drop"] = _R_DROP if is_used else 0.0
         reasons += [f"r_drop {_R_DROP:g} ({num_examples:,} training examples)"] if is_used else []
     if recipe.distill_weight is None and not previous:
-        is_used = can_distill and num_examples < _FEW_SEQUENCES and _is_narrow_transformer(recipe, base)
+        is_used = (
+            teacher_error is not None
+            and num_examples < _FEW_SEQUENCES
+            and _is_narrow_transformer(recipe, base)
+            and teacher_error() > _MIN_TEACHER_ERROR
+        )
         values["distill_weight"] = _DISTILL_WEIGHT if is_used else 0.0
         reasons += (
             [f"distill_weight {_DISTILL_WEIGHT:g} (hidden size below {_MAX_DISTILL_HIDDEN_SIZE})"] if is_used else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from bertworks.reports.finetune import WindowCoverage
 from bertworks.sampling.causal import NextTokenTargets
 from bertworks.sampling.masking import Masker
 from bertworks.tasks.contract import ConsistentTask, Features, Task, TaskScores, WeightedTask
-from bertworks.tasks.distillation import can_distill, fit_distillation
+from bertworks.tasks.distillation import can_distill, fit_distillation, held_out_error
 from bertworks.tasks.module import TaskModule
 from bertworks.tasks.registry import task_of
 from bertworks.text.document import Counts
@@ -148,9 +148,16 @@ def resolve_request(
         previous,
         is_symmetric=request.is_symmetric,
         can_r_drop=issubclass(task_of(request.task), ConsistentTask),
-        can_distill=can_distill(task_of(request.task), examples["train"]),
+        teacher_error=_teacher_error(request, examples["train"]),
         sequences_per_example=_sequences_per_example(request, base, examples["train"]),
     )
+
+
+def _teacher_error(request: FinetuneRequest, examples: Sequence[Any]) -> Callable[[], float] | None:
+    task = task_of(request.task)
+    if not can_distill(task, examples):
+        return None
+    return lambda: held_out_error(task.from_examples(examples, request.settings), examples)
 
 
 def _sequences_per_example(request: FinetuneRequest, base: ModelFolder, examples: Sequence[Any]) -> float:

@@ -45,7 +45,8 @@ class FinetuneRecipe:
                           different predictions are a loss; only for classify; by default 2 for few examples
     distill_weight        weight of distillation from a bag of words: TF-IDF + logistic regression, fitted to the
                           training texts, predicts the classes of recombined ones, which are learned, too; only for
-                          classify and single texts; by default 2 for few examples and a narrow model
+                          classify and single texts; by default 2 for few examples, a narrow model, and a task where the
+                          bag of words makes errors
     class_weights         weights of the classes in the loss: "balanced" (inverse to their frequency) or "spam=3,ham=1"
     mlm_weight            weight of an auxiliary masked-LM loss; 0: none
     lm_weight             weight of an auxiliary causal-LM loss, for causal models (GPT uses 0.5); 0: none
