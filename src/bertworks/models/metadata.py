@@ -78,7 +78,10 @@ def check_metadata(content: Any, path: Path) -> dict[str, Any]:
     temperature, scale = metadata.get("temperature", 1.0), metadata.get("scale", (0.0, 1.0))
     if not 0 < temperature < math.inf:
         raise FolderError(f"{path}: temperature is {temperature}; it must be above 0")
-    if len(scale) != 2 or not math.isfinite(scale[0]) or not 0 < scale[1] < math.inf:
+    means, deviations = scale[: len(scale) // 2], scale[len(scale) // 2 :]
+    if not (scale and len(means) == len(deviations) and all(map(math.isfinite, means))) or not all(
+        0 < deviation < math.inf for deviation in deviations
+    ):
         raise FolderError(f"{path}: scale is {show_value(scale)}; it must be a mean and a standard deviation above 0")
     if metadata.get("metrics") == []:
         raise FolderError(f"{path}: metrics is empty; name at least one")

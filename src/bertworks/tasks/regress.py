@@ -144,16 +144,19 @@ class Regress:
                 f"config.json has {len(labels)} labels ({', '.join(labels[:5])}), but a regression model has one; this "
                 f"model is for 'classify'"
             )
-        mean, std = (tuple(np.atleast_1d(part).tolist()) for part in metadata.get("scale", (0.0, 1.0)))
-        return cls(mean=mean, std=std, value_names=unique_labels(labels))
+        scale = tuple(metadata.get("scale", (0.0, 1.0)))
+        half = len(scale) // 2
+        if half not in (1, len(labels)):
+            raise FolderError(f"bertworks.json has the scale of {half} values, but config.json names {len(labels)}")
+        return cls(mean=scale[:half], std=scale[half:], value_names=unique_labels(labels))
 
     @classmethod
     def matches_config(cls, config: Mapping[str, Any]) -> bool:
         return is_regression(config)
 
     def metadata(self) -> dict[str, Any]:
-        """Return nothing once the scale is in the head's weights."""
-        return {} if not any(self.mean) and set(self.std) == {1.0} else {"scale": [list(self.mean), list(self.std)]}
+        """Return the scale, all means and then all deviations; nothing once it is in the head's weights."""
+        return {} if not any(self.mean) and set(self.std) == {1.0} else {"scale": [*self.mean, *self.std]}
 
     def config(self) -> dict[str, Any]:
         return {**label_config(self.value_names), "problem_type": "regression"}

@@ -194,7 +194,7 @@ def test_a_model_is_adapted_with_its_own_objective_and_resumes_bit_identically(
 def test_an_auxiliary_causal_lm_loss_is_for_causal_models(
     member: Member, base: Path, files: dict[str, Path], tmp_path: Path
 ):
-    recipe = replace(RECIPE, lm_weight=0.5, epochs=4)
+    recipe = replace(RECIPE, lm_weight=0.5, distill_weight=0.0, epochs=4)
     request = FinetuneRequest(
         task="classify", model=str(base), train=files["classify"], output=tmp_path / "run", recipe=recipe
     )
