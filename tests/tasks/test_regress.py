@@ -272,7 +272,7 @@ def test_several_values_are_learned_scored_and_named(tmp_path: Path):
         batch_size=20,
     )
     scores = json.loads((tmp_path / "run" / "run.json").read_text())["scores"]["dev"]
-    with pytest.raises(FolderError, match="the scale of 2 values, but config.json names 3"):
+    with pytest.raises(FolderError, match=r"the scale of 2 values, but config\.json names 3"):
         Regress.from_metadata({"scale": (0.0, 0.0, 1.0, 1.0)}, Regress(value_names=("a", "b", "c")).config())
     means = [np.mean([scores[f"{metric}_{name}"] for name in ("cats", "dogs")]) for metric in ("pearson", "spearman")]
     assert [scores["pearson"], scores["spearman"]] == pytest.approx(means)
