@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from damage import forget_hashes
 from gensim.models import KeyedVectors
+from safetensors.numpy import load_file, save_file
 
+import bertworks
 from bertworks.embeddings.static import StaticVectors
 from bertworks.embeddings.static_files import read_vectors, write_vectors
 from bertworks.errors import FolderError, InputError, SettingsError
@@ -47,6 +49,16 @@ def test_a_folder_round_trips(tmp_path: Path, vectors: StaticVectors):
     assert metadata == {"kind": "glove", "words": 6, "vector_size": 5}
     with pytest.raises(FolderError, match="is not empty"):
         write_vectors(tmp_path / "v", vectors, "folder")
+
+
+def test_a_folder_with_the_older_name_of_the_table_is_read(tmp_path: Path, vectors: StaticVectors):
+    write_vectors(tmp_path / "v", vectors, "folder")
+    expected = bertworks.load(tmp_path / "v").encode("the")
+    weights = tmp_path / "v" / "model.safetensors"
+    save_file({"static.token_embeddings.weight": load_file(weights)["embedding.weight"]}, weights)
+    forget_hashes(tmp_path / "v")
+    assert is_equal(read_vectors(tmp_path / "v"), vectors)
+    np.testing.assert_allclose(bertworks.load(tmp_path / "v").encode("the"), expected)
 
 
 @pytest.mark.parametrize("format", ["word2vec", "word2vec-binary", "glove"])

@@ -94,6 +94,10 @@ def test_a_static_embedding_has_the_vectors_of_sentence_transformers(
     long = ["the cat sat on the mat and it was good " * 200]
     np.testing.assert_allclose(model.encode(long), peer.encode(long), atol=1e-5)
     np.testing.assert_allclose(model.encode(long, truncate=True), peer.encode(long), atol=1e-5)  # it has no limit
+    rows = [(text, "ab"[index % 2]) for index, text in enumerate(filter(None, TEXTS))]
+    tuned = bertworks.finetune("classify", model=model, train=rows, output=tmp_path / "run", epochs=1)
+    peer = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    np.testing.assert_allclose(tuned.encode(TEXTS), peer.encode(TEXTS), atol=1e-6)
 
 
 @pytest.mark.parametrize("settings", [{"model_max_length": 9}, {"model_max_length": 9, "truncation_side": "left"}])

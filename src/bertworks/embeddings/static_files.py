@@ -28,7 +28,8 @@ from bertworks.integrity.model_files import check_model_files
 from bertworks.reading import unreadable_reason
 from bertworks.text.compression import ByteStream, RawStream, decompress, open_raw
 
-_TABLE = "static.token_embeddings.weight"  # `encoders.static.TABLE`, without its import of torch
+# `encoders.static.TABLE`, without its import of torch, and the name of older folders.
+_TABLES = ("embedding.weight", "static.token_embeddings.weight")
 _HEADER = re.compile(rb"(\d{1,12}) (\d{1,12}) *\r?\n")
 _SPACE = re.compile(r"\s")
 # A longer word, in bytes, means that the file is not a file of vectors.
@@ -90,7 +91,8 @@ def _read_folder(folder: Path) -> StaticVectors:
     vocabulary = read_json(folder / "tokenizer.json", "the vocabulary of word vectors")
     try:
         with safe_open(folder / "model.safetensors", "np") as file:
-            table = file.get_tensor(_TABLE)
+            stored = set(file.keys())
+            table = file.get_tensor(next((name for name in _TABLES if name in stored), _TABLES[0]))
         token_to_id: dict[str, int] = vocabulary["model"]["vocab"]
         num_special = len(vocabulary["added_tokens"])  # which come first
         words = sorted(token_to_id, key=token_to_id.__getitem__)[num_special:]

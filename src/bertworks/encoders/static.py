@@ -24,8 +24,8 @@ from bertworks.encoders.family import Family
 from bertworks.encoders.layers import DropoutSeeds
 from bertworks.sampling.batch import Batch
 
-# The name of the table in a model folder.
-TABLE = "static.token_embeddings.weight"
+# The name of the table in a model folder: that of sentence-transformers' StaticEmbedding.
+TABLE = "embedding.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,8 @@ FAMILY = Family(
     build=Static,
     tensor_names=tensor_names,
     class_prefix="Static",
-    prefix="static.",
+    prefix="embedding.",
+    other_prefixes={"static.token_embeddings.": "embedding."},
     heads={kind: bert.HEADS[kind] for kind in ("sequence", "tokens", "choices", "spans")},
     learning_rate=1e-3,
     has_token_types=False,

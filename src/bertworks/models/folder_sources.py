@@ -18,7 +18,7 @@ from bertworks.encoders.static import TABLE
 from bertworks.errors import FolderError
 from bertworks.models.lora import ADAPTER_CONFIG, read_adapter
 from bertworks.models.metadata import read_config
-from bertworks.models.sentence_files import encoder_folder, read_modules
+from bertworks.models.sentence_files import encoder_folder, read_modules, read_settings
 from bertworks.models.tf1 import import_release
 from bertworks.models.weight_files import find_weights
 from bertworks.models.weights import (
@@ -102,9 +102,9 @@ def _open_static(path: Path) -> FolderSource:
     file = find_weights(path)
     assert file is not None
     stored = open_weights(file)
-    if TABLE in stored:  # a folder of ours that was fine-tuned from one
+    if read_settings(path / "config.json").get("model_type") == "static":  # ours, that was fine-tuned from one
         config = read_config(path / "config.json")
-        return FolderSource(file=file, config=config, entries=stored, tokenizer_path=path)
+        return FolderSource(file=file, config=config, entries=stored, tokenizer_path=path, is_static=True)
     name = next((name for name in ("embedding.weight", "embeddings") if name in stored), None)
     if name is None or len(stored[name].shape) != 2:
         raise FolderError(f"{file} has no matrix 'embedding.weight'; copy the model's own files")
