@@ -189,11 +189,23 @@ def from_table(kind: type[Settings], table: dict[str, Any], location: str) -> Se
     if missing:
         raise SettingsError(f"{location}: missing {', '.join(missing)}; these keys have no default")
     hints = typing.get_type_hints(kind)
-    values = {key: convert_value(hints[key], value, f"{location}, {key}") for key, value in table.items()}
+    values = {
+        key: convert_value(hints[key], _with_defaults(fields_by_name[key], value), f"{location}, {key}")
+        for key, value in table.items()
+    }
     try:
         return kind(**values)
     except SettingsError as error:  # raised by __post_init__, which does not know the location
         raise SettingsError(f"{location}: {error}") from None
+
+
+def _with_defaults(field: Field[Any], value: Any) -> Any:
+    """Return the table of a section; what it leaves out is as in a recipe without this section, which may have other
+    defaults than the dataclass of the section by itself."""
+    if not isinstance(value, dict) or field.default_factory is MISSING or isinstance(field.default_factory, type):
+        return value
+    default = field.default_factory()
+    return asdict(default) | value if is_dataclass(default) and not isinstance(default, type) else value
 
 
 def _has_default(field: Field[Any]) -> bool:

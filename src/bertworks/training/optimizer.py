@@ -17,14 +17,15 @@ from bertworks.training.ema import WeightAverage
 from bertworks.training.muon import LayerMuon, is_layer_matrix, moment_of
 from bertworks.training.sharding import is_sharded, to_local
 
-OPTIMIZERS = ("adam", "muon")
+OPTIMIZERS = ("adam", "muon", "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamSettings:
     """The paper's Adam; Google's BERT code has no `bias_correction`.
 
-    name             adam; or muon: Muon for the weight matrices of layers, Adam for all else
+    name             adam; or muon: Muon for the weight matrices of layers, Adam for all else; auto: muon for fine-tuning
+                     a model that was pretrained with it, otherwise adam
     beta1, beta2     decay of the averages of the gradient and of its square
     eps              added to the root of the second average
     weight_decay     decoupled from the gradient; biases and normalization layers have none
@@ -48,7 +49,7 @@ class AdamSettings:
 
     def hashed_settings(self) -> dict[str, Any]:
         """Return what must be equal for a checkpoint to be resumed; the keys of Muon came later than checkpoints."""
-        ignored = ("name", "momentum") if self.name == "adam" else ()
+        ignored = ("name", "momentum") if self.name != "muon" else ()
         return {name: value for name, value in asdict(self).items() if name not in ignored}
 
 

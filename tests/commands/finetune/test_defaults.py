@@ -10,6 +10,7 @@ from bertworks.commands.finetune.defaults import default_learning_rate, keep_run
 from bertworks.commands.finetune.recipe import FinetuneRecipe, read_finetune_recipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.settings import recipe_path
+from bertworks.training.optimizer import AdamSettings, LayerwiseSettings
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,13 @@ class Texts:
     texts: tuple[str, ...] = ("a text",)
 
 
-def model(hidden_size: int = 256, dropout: float = 0.1, family_learning_rate: float = 0.0) -> Any:
+def model(
+    hidden_size: int = 256, dropout: float = 0.1, family_learning_rate: float = 0.0, optimizer: str = "adam"
+) -> Any:
     """A stand-in for a model folder with weights."""
     return SimpleNamespace(
         tensors={"weight": None},
+        metadata={"recipe": {"optimizer": {"name": optimizer}}},
         encoder_config=SimpleNamespace(hidden_size=hidden_size, hidden_dropout_prob=dropout),
         family=SimpleNamespace(learning_rate=family_learning_rate, model_type="bert"),
     )
@@ -40,6 +44,38 @@ def resolve(recipe: FinetuneRecipe, num_train: int, num_dev: int = 0, **config: 
 )
 def test_the_learning_rate_falls_with_the_square_of_the_hidden_size(hidden_size: int, learning_rate: float):
     assert default_learning_rate(model(hidden_size)) == pytest.approx(learning_rate)
+
+
+@pytest.mark.parametrize(("hidden_size", "learning_rate"), [(128, 1e-3), (256, 1e-3), (384, 4.8e-4), (768, 1.2e-4)])
+def test_a_model_that_was_pretrained_with_muon_is_fine_tuned_with_it(hidden_size: int, learning_rate: float):
+    recipe = resolve(FinetuneRecipe(), 100, hidden_size=hidden_size, optimizer="muon")
+    assert (recipe.optimizer.name, recipe.learning_rate) == ("muon", pytest.approx(learning_rate))
+    assert resolve(FinetuneRecipe(), 100).optimizer.name == "adam"
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        FinetuneRecipe(learning_rate=2.7e-4),  # a learning rate that is given is one of Adam
+        FinetuneRecipe(feature_layers="last", learning_rate=1e-3),
+        FinetuneRecipe(layerwise=LayerwiseSettings(layer_lr_decay=0.9)),  # Muon has one learning rate for all layers
+        FinetuneRecipe(optimizer=AdamSettings()),
+    ],
+)
+def test_adam_where_muon_cannot_or_should_not_be_used(recipe: FinetuneRecipe):
+    assert resolve(recipe, 100, optimizer="muon").optimizer.name == "adam"
+
+
+def test_other_settings_of_the_optimizer_leave_its_choice_to_the_model():
+    recipe = read_finetune_recipe(None, {"optimizer.weight_decay": 0.1})
+    assert (recipe.optimizer.name, recipe.optimizer.weight_decay) == ("auto", 0.1)
+    resolved = resolve(recipe, 100, optimizer="muon")
+    assert (resolved.optimizer.name, resolved.optimizer.weight_decay) == ("muon", 0.1)
+
+
+def test_a_run_from_before_muon_continues_with_adam():
+    recipe = keep_run_values(FinetuneRecipe(), {"optimizer": {"beta1": 0.9}, "learning_rate": 2.7e-4})
+    assert recipe.optimizer == AdamSettings()
 
 
 def test_a_family_and_a_frozen_model_have_learning_rates_of_their_own():
@@ -152,6 +188,7 @@ def test_what_is_set_stays():
         pair_order="given",
         r_drop=0.0,
         distill_weight=0.0,
+        optimizer=AdamSettings(),
     )
     resolution = resolve_defaults(recipe, model(dropout=0.0), splits(100, 50))
     assert resolution.recipe == recipe

@@ -17,6 +17,8 @@ from bertworks.tasks.contract import examples_in
 # The paper's learning rate and the hidden size of the model that it was found for. Narrower models want a higher one.
 _BASE_LEARNING_RATE, _BASE_HIDDEN_SIZE = 3e-5, 768
 _MAX_LEARNING_RATE = 1e-3
+# Muon takes a learning rate this much above Adam's.
+_MUON_RATIO = 4.0
 # Of a new recurrent head on a frozen model.
 _FEATURES_LEARNING_RATE = 1e-3
 # Fewer examples than this get the smaller batch size: more steps for the same computation.
@@ -86,8 +88,12 @@ def resolve_defaults(
     )
     reasons: list[str] = []
     values: dict[str, Any] = {}
+    if recipe.optimizer.name == "auto":
+        name = "muon" if _wants_muon(recipe, base) else "adam"
+        values["optimizer"] = replace(recipe.optimizer, name=name)
+        reasons += ["optimizer muon (the model was pretrained with it)"] if name == "muon" else []
     if not recipe.learning_rate:
-        values["learning_rate"], reason = _learning_rate(recipe, base)
+        values["learning_rate"], reason = _learning_rate(replace(recipe, **values), base)
         reasons.append(f"learning_rate {values['learning_rate']:g} ({reason})")
     batch_size = recipe.batch_size
     if not batch_size:
@@ -130,12 +136,24 @@ def keep_run_values(recipe: FinetuneRecipe, table: Mapping[str, Any]) -> Finetun
     """Return the recipe with the values that a run, whose resolved recipe is `table`, chose for what it leaves open."""
     unset = FinetuneRecipe()
     kept = {name: table[name] for name in _RESOLVED if name in table and getattr(recipe, name) == getattr(unset, name)}
+    if "optimizer" in table and recipe.optimizer.name == "auto":  # a run of before there was a choice has no name
+        kept["optimizer"] = replace(recipe.optimizer, name=table["optimizer"].get("name", "adam"))
     return replace(recipe, **kept)
 
 
-def default_learning_rate(base: ModelFolder) -> float:
+def default_learning_rate(base: ModelFolder, optimizer: str = "adam") -> float:
     """Return the usual fine-tuning learning rate of a model: that of its family, or by its hidden size."""
-    return base.family.learning_rate or _by_hidden_size(base.encoder_config.hidden_size)
+    if base.family.learning_rate:
+        return base.family.learning_rate
+    return _by_hidden_size(base.encoder_config.hidden_size, _MUON_RATIO if optimizer == "muon" else 1.0)
+
+
+def _wants_muon(recipe: FinetuneRecipe, base: ModelFolder) -> bool:
+    """Whether a whole Transformer that was pretrained with Muon is trained, at a learning rate of our choice."""
+    optimizer = base.metadata.get("recipe", {}).get("optimizer")
+    is_pretrained_with_it = isinstance(optimizer, Mapping) and optimizer.get("name") == "muon" and bool(base.tensors)
+    is_whole = not recipe.feature_layers and recipe.layerwise.is_equal_for_layers
+    return is_pretrained_with_it and is_whole and not recipe.learning_rate
 
 
 def _lacks_dropout(base: ModelFolder) -> bool:
@@ -162,12 +180,12 @@ def _learning_rate(recipe: FinetuneRecipe, base: ModelFolder) -> tuple[float, st
         return _FEATURES_LEARNING_RATE, "a new head on a frozen model"
     if base.family.learning_rate:
         return base.family.learning_rate, f"usual for {base.family.model_type} models"
-    return default_learning_rate(base), f"hidden size {base.encoder_config.hidden_size}"
+    return default_learning_rate(base, recipe.optimizer.name), f"hidden size {base.encoder_config.hidden_size}"
 
 
-def _by_hidden_size(hidden_size: int) -> float:
-    """Return 3e-5 for a hidden size of 768, and more for narrower models, to two digits."""
-    learning_rate = min(_MAX_LEARNING_RATE, _BASE_LEARNING_RATE * (_BASE_HIDDEN_SIZE / hidden_size) ** 2)
+def _by_hidden_size(hidden_size: int, ratio: float) -> float:
+    """Return 3e-5 for a hidden size of 768, and more for narrower models, times a ratio, to two digits."""
+    learning_rate = min(_MAX_LEARNING_RATE, ratio * _BASE_LEARNING_RATE * (_BASE_HIDDEN_SIZE / hidden_size) ** 2)
     return float(f"{learning_rate:.1e}")
 
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class FinetuneRecipe:
     feature_precision: str = "fp32"
     max_train_examples: int = 0
     baselines: bool = True
-    optimizer: AdamSettings = field(default_factory=AdamSettings)
+    optimizer: AdamSettings = field(default_factory=partial(AdamSettings, name="auto"))
     layerwise: LayerwiseSettings = field(default_factory=LayerwiseSettings)
     adapt: AdaptSettings = field(default_factory=AdaptSettings)
     model: ModelRecipe | None = None

@@ -253,7 +253,7 @@ def _find_collapse(run: FinetuneRun, learning_rates: Sequence[float]) -> Collaps
     evidence = TrainingEvidence(
         recipe=run.request.recipe,
         losses=[record.losses["task"] for record in steps],
-        default_learning_rate=default_learning_rate(run.base),
+        default_learning_rate=default_learning_rate(run.base, run.request.recipe.optimizer.name),
         tried_learning_rates=learning_rates,
         can_weight_classes=isinstance(run.module.task, WeightedTask),
     )

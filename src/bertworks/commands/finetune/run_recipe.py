@@ -16,6 +16,7 @@ from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.errors import SettingsError
 from bertworks.settings import from_table, recipe_table, to_toml, write_recipe
 from bertworks.tasks.memory import EXAMPLES
+from bertworks.training.optimizer import AdamSettings
 
 
 def write_run_recipe(folder: Path, task: str, recipe: FinetuneRecipe) -> None:
@@ -60,7 +61,5 @@ def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
 
 def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a run.json with those keys that it lacks, as they were before there were such keys."""
-    return {
-        **json.loads(json.dumps(asdict(FinetuneRecipe(pair_order="given", r_drop=0.0, distill_weight=0.0)))),
-        **settings,
-    }
+    recipe = FinetuneRecipe(pair_order="given", r_drop=0.0, distill_weight=0.0, optimizer=AdamSettings())
+    return {**json.loads(json.dumps(asdict(recipe))), **settings}
