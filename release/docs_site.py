@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "build" / "docs"  # docs_dir of mkdocs.yml
 # Pages of the site from files outside docs/.
 ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
+_ENGLISH_ONLY = '!!! note "本页只有英文版。"'
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 # What a browser loads by itself when it opens a page; links that a reader clicks are not among them.
 _LOADED = re.compile(
@@ -66,6 +67,16 @@ def stage(folder: Path) -> None:
     for path, text in generated.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
+    for page in [page for page in folder.rglob("*.md") if not page.name.endswith(".zh.md")]:
+        chinese = page.with_suffix(".zh.md")
+        if not chinese.exists():
+            chinese.write_text(english_only(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def english_only(text: str) -> str:
+    """Return a page without translation for the Chinese site: below its title it says in Chinese that it is English."""
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n{_ENGLISH_ONLY}\n{rest}"
 
 
 def site_links(text: str, place: Path, folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from docs_site import ROOT, decisions_page, foreign_resources, site_links
+from docs_site import ROOT, decisions_page, english_only, foreign_resources, site_links
 
 
 def test_links_to_files_outside_the_site_become_text(tmp_path: Path):
@@ -35,3 +35,7 @@ def test_resources_of_other_hosts_are_found_and_links_are_not(tmp_path: Path):
         "page.html: https://fonts.example.org/c",
         "style.css: http://example.org/d",
     ]
+
+
+def test_a_page_without_translation_says_so_in_chinese_below_its_title():
+    assert english_only("# Results\n\nScores.\n") == '# Results\n\n!!! note "本页只有英文版。"\n\nScores.\n'
