@@ -77,11 +77,22 @@ def api_page() -> str:
     parts = ["# Python API", "Everything below is a name of `import bertworks`."]
     for kind, names in kinds.items():
         parts.append(f"## {kind}")
-        for name in names:
-            value = getattr(bertworks, name)
-            options = f"    options:\n      heading: bertworks.{name}\n      toc_label: {name}"
-            parts.append(f"::: {value.__module__}.{value.__qualname__}\n{options}")
+        parts += [_api_entry(getattr(bertworks, name), f"bertworks.{name}") for name in names]
+    bases = _base_classes([getattr(bertworks, name) for name in kinds["Classes"]])
+    parts += ["## Base classes", "What the classes above inherit."]
+    parts += [_api_entry(base, base.__qualname__) for base in bases]
     return "\n\n".join(parts) + "\n"
+
+
+def _api_entry(value: Any, heading: str) -> str:
+    options = f"    options:\n      heading: {heading}\n      toc_label: {heading.rpartition('.')[2]}"
+    return f"::: {value.__module__}.{value.__qualname__}\n{options}"
+
+
+def _base_classes(classes: Sequence[type]) -> list[type]:
+    """Return the classes of the package that these inherit from and that are not among them, each once."""
+    bases = [base for cls in classes for base in cls.__bases__ if base.__module__.startswith("bertworks.")]
+    return [base for base in dict.fromkeys(bases) if base not in classes]
 
 
 def _undocumented_names() -> Iterator[str]:

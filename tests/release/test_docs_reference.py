@@ -35,8 +35,12 @@ def test_an_undocumented_key_is_named(monkeypatch):
 
 
 def test_the_api_page_has_every_public_name(pages):
-    headings = [line.strip() for line in pages["reference/api.md"].splitlines() if "heading:" in line]
+    headings = [line.strip() for line in pages["reference/api.md"].splitlines() if "heading: bertworks." in line]
     assert sorted(headings) == sorted(f"heading: bertworks.{name}" for name in bertworks.__all__)
+
+
+def test_the_api_page_has_the_class_that_documents_the_parameters_of_estimators(pages):
+    assert "\n::: bertworks.estimators.BertTaskEstimator\n" in pages["reference/api.md"].partition("## Base classes")[2]
 
 
 def test_the_page_of_commands_has_commands_groups_and_options(pages):
