@@ -277,6 +277,8 @@ export const CHINESE = {
   "metric.bleu": "BLEU",
   "metric.chrf": "chrF",
   "metric.loss": "损失",
+  "metric.held_out_loss": "留出集损失",
+  "metric.calibration_error": "校准误差",
 
   "label.positive": "正面",
   "label.negative": "负面",
