@@ -479,6 +479,8 @@ def test_metrics_and_labels_are_chinese_on_the_chinese_page(visit):
     assert "reviews, 验证集 校准误差" in legend.inner_text()
     page.locator("#tab-classes").click()
     assert [name for name, _ in bar_rows(submit(page).locator(".bars"))] == ["正面", "负面"]
+    page.locator("#tab-explain").click()
+    expect_text(submit(page).locator(".status"), "对 '正面' 的归因")
     page.locator("#tab-entities").click()
     assert submit(page).locator(".entity .type").first.inner_text() == "人名"
 
