@@ -58,7 +58,7 @@ export class RunHistory {
     return this.#points(this.steps, axis, (record) => record.learning_rate);
   }
 
-  /** Return series by metric: the held-out accuracies of a pretraining run; of fine-tuning, all metrics but the loss. */
+  /** Return series by metric: the held-out accuracies of pretraining; of fine-tuning, all metrics but the loss. */
   metrics(axis) {
     const series = new Map();
     for (const name of ["accuracy", "pair_accuracy"]) {
