@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import inspect
 import json
+import os
 import re
 import types
 import typing
@@ -16,14 +17,17 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import typer
 
 import bertworks
 from bertworks.cli.app import COMMANDS
+from bertworks.cli.help_text import localize_help
 from bertworks.commands.compare.recipe import CompareRecipe
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.pretrain.recipe import PretrainRecipe
+from bertworks.messages import localize
 from docstring_columns import meanings_of, split_docstring
 
 RECIPES = {"Pretraining": PretrainRecipe, "Fine-tuning": FinetuneRecipe, "Comparisons": CompareRecipe}
@@ -33,6 +37,13 @@ _RECIPE_INTRO = (
     "A recipe is a TOML file. Any key can be set on the command line (`--set optimizer.beta2=0.98`) and in Python "
     '(`settings={"optimizer.beta2": 0.98}`). What a file leaves out has its default.'
 )
+_CLI_INTRO = "`bertworks COMMAND --help` prints the same."
+# What the page of commands says beside their help, which is in the catalogue of messages.
+_CLI_CHINESE = {
+    "Command line": "命令行",
+    _CLI_INTRO: "`bertworks COMMAND --help` 给出同样的说明；中文由 `LANG=zh_CN.UTF-8` 或 `BERTWORKS_LANG=zh` 选择。",
+    "command": "命令", "what it does": "作用", "option": "选项", "meaning": "含义", "default": "默认值",
+}  # fmt: skip
 _HTTP_INTRO = "From `/openapi.json` of a server; [Serving](../serving.md) explains how it is used."
 
 
@@ -40,7 +51,8 @@ def pages() -> dict[str, str]:
     """Return the text of each page by its path in the site."""
     return {
         "reference/api.md": api_page(),
-        "reference/cli.md": cli_page(),
+        "reference/cli.md": cli_page("en"),
+        "reference/cli.zh.md": cli_page("zh"),
         "reference/recipes.md": recipe_page(),
         "reference/http.md": http_page(openapi()),
     }
@@ -65,11 +77,22 @@ def api_page() -> str:
     parts = ["# Python API", "Everything below is a name of `import bertworks`."]
     for kind, names in kinds.items():
         parts.append(f"## {kind}")
-        for name in names:
-            value = getattr(bertworks, name)
-            options = f"    options:\n      heading: bertworks.{name}\n      toc_label: {name}"
-            parts.append(f"::: {value.__module__}.{value.__qualname__}\n{options}")
+        parts += [_api_entry(getattr(bertworks, name), f"bertworks.{name}") for name in names]
+    bases = _base_classes([getattr(bertworks, name) for name in kinds["Classes"]])
+    parts += ["## Base classes", "What the classes above inherit."]
+    parts += [_api_entry(base, base.__qualname__) for base in bases]
     return "\n\n".join(parts) + "\n"
+
+
+def _api_entry(value: Any, heading: str) -> str:
+    options = f"    options:\n      heading: {heading}\n      toc_label: {heading.rpartition('.')[2]}"
+    return f"::: {value.__module__}.{value.__qualname__}\n{options}"
+
+
+def _base_classes(classes: Sequence[type]) -> list[type]:
+    """Return the classes of the package that these inherit from and that are not among them, each once."""
+    bases = [base for cls in classes for base in cls.__bases__ if base.__module__.startswith("bertworks.")]
+    return [base for base in dict.fromkeys(bases) if base not in classes]
 
 
 def _undocumented_names() -> Iterator[str]:
@@ -99,18 +122,39 @@ def _has_own_doc(value: Any) -> bool:
 # The command line
 
 
-def cli_page() -> str:
-    """Return the page of all commands with their arguments and options."""
-    parts = ["# Command line", "`bertworks COMMAND --help` prints the same.", _table(("command", "what it does"), [
-        (f"[`{name}`](#bertworks-{name})", text) for name, text in COMMANDS.items()
-    ])]  # fmt: skip
-    for path, command in _commands():
-        parts += [f"## bertworks {path}" if " " not in path else f"### bertworks {path}", command.help or ""]
-        if not hasattr(command, "commands"):
-            parts.append(f"```text\nbertworks {path} {_usage(command)}\n```")
-            rows = [(f"`{_option_name(option)}`", option.help or "", _default(option)) for option in _options(command)]
-            parts.append(_table(("option", "meaning", "default"), rows))
+def cli_page(language: str) -> str:
+    """Return the page of all commands with their arguments and options, in the words of their help in a language."""
+    words = _CLI_CHINESE if language == "zh" else {}
+
+    def titles(*names: str) -> Cells:
+        return tuple(words.get(name, name) for name in names)
+
+    with patch.dict(os.environ, BERTWORKS_LANG=language):
+        parts = [f"# {words.get('Command line', 'Command line')}", words.get(_CLI_INTRO, _CLI_INTRO)]
+        rows = [(f"[`{name}`](#bertworks-{name})", localize(text)) for name, text in COMMANDS.items()]
+        parts.append(_table(titles("command", "what it does"), rows))
+        for path, command in _commands():
+            parts += [f"{'###' if ' ' in path else '##'} bertworks {path}", _localized_paragraphs(command.help or "")]
+            if not hasattr(command, "commands"):
+                parts.append(f"```text\nbertworks {path} {_usage(command)}\n```")
+                parts.append(_table(titles("option", "meaning", "default"), list(map(_option_row, _options(command)))))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _localized_paragraphs(text: str) -> str:
+    return "\n\n".join(map(_localized_paragraph, text.split("\n\n")))
+
+
+def _localized_paragraph(text: str) -> str:
+    lines = text.strip("\n").split("\n")
+    if lines[0].strip() == "\b":  # help keeps its lines
+        kept = [" " * (len(line) - len(line.lstrip())) + localize(" ".join(line.split())) for line in lines[1:]]
+        return "```text\n" + "\n".join(kept) + "\n```"
+    return localize(" ".join(text.split()))
+
+
+def _option_row(option: Any) -> Cells:
+    return f"`{_option_name(option)}`", localize_help(option.help or ""), _default(option)
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
@@ -141,7 +185,7 @@ def _option_name(option: Any) -> str:
 
 def _default(option: Any) -> str:
     if option.required:
-        return "required"
+        return localize("required")
     is_silent = option.default in (None, False, "", ()) or callable(option.default)
     return "" if is_silent else f"`{option.default}`"
 

@@ -6,6 +6,7 @@ documentation, and on pages that would load anything from another host.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "build" / "docs"  # docs_dir of mkdocs.yml
 # Pages of the site from files outside docs/.
 ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "security.md"}
+_ENGLISH_ONLY = '!!! note "本页只有英文版。"'
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 # What a browser loads by itself when it opens a page; links that a reader clicks are not among them.
 _LOADED = re.compile(
@@ -39,6 +41,7 @@ def main(output: Path) -> int:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(output.resolve())]
     if subprocess.run(command, cwd=ROOT, check=False).returncode:
         return 1
+    split_search_index(output)
     foreign = foreign_resources(output)
     if foreign:
         print("docs: pages that load something from another host:", *foreign, sep="\n  ", file=sys.stderr)
@@ -66,6 +69,16 @@ def stage(folder: Path) -> None:
     for path, text in generated.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
+    for page in [page for page in folder.rglob("*.md") if not page.name.endswith(".zh.md")]:
+        chinese = page.with_suffix(".zh.md")
+        if not chinese.exists():
+            chinese.write_text(english_only(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def english_only(text: str) -> str:
+    """Return a page without translation for the Chinese site: below its title it says in Chinese that it is English."""
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n{_ENGLISH_ONLY}\n{rest}"
 
 
 def site_links(text: str, place: Path, folder: Path) -> str:
@@ -90,6 +103,27 @@ def decisions_page(folder: Path) -> str:
         title = path.read_text(encoding="utf-8").split("\n")[0].lstrip("# ")
         lines.append(f"- [{title}]({path.name})")
     return "\n".join(lines) + "\n"
+
+
+def split_search_index(site: Path) -> None:
+    """Give the Chinese pages a search index of their own, so that a search finds the pages of its language.
+
+    A page finds its index, and the pages in it, from the `base` of its settings. Opened from disk, it reads the script.
+    """
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    prefix = "zh/"
+    chinese = [page for page in index["docs"] if page["location"].startswith(prefix)]
+    english = [page for page in index["docs"] if not page["location"].startswith(prefix)]
+    chinese = [{**page, "location": page["location"].removeprefix(prefix)} for page in chinese]
+    for folder, docs in ((site, english), (site / "zh", chinese)):
+        text = json.dumps({**index, "docs": docs}, ensure_ascii=False, separators=(",", ":"))
+        (folder / "search").mkdir(exist_ok=True)
+        (folder / "search" / "search_index.json").write_text(text, encoding="utf-8")
+        (folder / "search" / "search_index.js").write_text(f"var __index = {text}", encoding="utf-8")
+    for page in (site / "zh").rglob("*.html"):
+        base = "../" * (len(page.relative_to(site / "zh").parts) - 1) or "."
+        text = page.read_text(encoding="utf-8")
+        page.write_text(re.sub(r'"base": "[^"]*"', f'"base": "{base.rstrip("/")}"', text, count=1), encoding="utf-8")
 
 
 def foreign_resources(site: Path) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_OUTPUT = "{.text .output}"  # assets/site.css wraps its lines
+
 
 def notebook_page(path: Path, language: str = "en") -> str:
     """Return the cells of a notebook in order, texts in this language; an output follows its code."""
@@ -27,13 +29,13 @@ def _cell_parts(cell: dict[str, Any], language: str) -> Iterator[str]:
     for output in cell["outputs"]:
         data = output.get("data", {})
         if output["output_type"] == "stream":
-            yield _fenced("text", _text(output["text"]))
+            yield _fenced(_OUTPUT, _text(output["text"]))
         elif "text/html" in data:
             yield f"<div>{_text(data['text/html'])}</div>"
         elif "image/png" in data:
             yield f"![output](data:image/png;base64,{_text(data['image/png']).strip()})"
         elif "text/plain" in data:
-            yield _fenced("text", _text(data["text/plain"]))
+            yield _fenced(_OUTPUT, _text(data["text/plain"]))
 
 
 def _fenced(language: str, text: str) -> str:

@@ -1,6 +1,7 @@
 """The reference: everything public is documented, and the pages have what the package has."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -34,8 +35,12 @@ def test_an_undocumented_key_is_named(monkeypatch):
 
 
 def test_the_api_page_has_every_public_name(pages):
-    headings = [line.strip() for line in pages["reference/api.md"].splitlines() if "heading:" in line]
+    headings = [line.strip() for line in pages["reference/api.md"].splitlines() if "heading: bertworks." in line]
     assert sorted(headings) == sorted(f"heading: bertworks.{name}" for name in bertworks.__all__)
+
+
+def test_the_api_page_has_the_class_that_documents_the_parameters_of_estimators(pages):
+    assert "\n::: bertworks.estimators.BertTaskEstimator\n" in pages["reference/api.md"].partition("## Base classes")[2]
 
 
 def test_the_page_of_commands_has_commands_groups_and_options(pages):
@@ -44,6 +49,20 @@ def test_the_page_of_commands_has_commands_groups_and_options(pages):
     assert "\n### bertworks word-vectors train\n" in page
     assert "bertworks fill-mask MODEL TEXT [OPTIONS]" in page
     assert "| `--top-k N` | Number of candidates. | `5` |" in page
+
+
+def test_the_chinese_page_of_commands_has_the_chinese_help(pages):
+    page, english = pages["reference/cli.zh.md"], pages["reference/cli.md"]
+    assert "| `--top-k N` | 候选个数。 | `5` |" in page
+    assert re.findall("^#+ bertworks .*", page, re.M) == re.findall("^#+ bertworks .*", english, re.M)
+    meanings = re.findall(r"^\| `[^|]*` \| ([^|]*) \|", page, re.M)
+    assert len(meanings) > 300
+    assert [text for text in meanings if not re.search("[\u4e00-\u9fff]", text)] == ["king", "woman"]  # examples
+
+
+def test_lines_that_help_keeps_are_lines_of_the_page(pages):
+    assert "```text\nBuilt in:\n  family BERT, RoBERTa" in pages["reference/cli.md"]
+    assert "\b" not in pages["reference/cli.md"]
 
 
 def test_the_page_of_recipes_has_types_defaults_and_meanings(pages):

@@ -1,8 +1,9 @@
 """The site: links stay inside it, and no page loads anything from another host."""
 
+import json
 from pathlib import Path
 
-from docs_site import ROOT, decisions_page, foreign_resources, site_links
+from docs_site import ROOT, decisions_page, english_only, foreign_resources, site_links, split_search_index
 
 
 def test_links_to_files_outside_the_site_become_text(tmp_path: Path):
@@ -35,3 +36,26 @@ def test_resources_of_other_hosts_are_found_and_links_are_not(tmp_path: Path):
         "page.html: https://fonts.example.org/c",
         "style.css: http://example.org/d",
     ]
+
+
+def test_a_page_without_translation_says_so_in_chinese_below_its_title():
+    assert english_only("# Results\n\nScores.\n") == '# Results\n\n!!! note "本页只有英文版。"\n\nScores.\n'
+
+
+def test_each_language_has_its_own_search_index(tmp_path: Path):
+    (tmp_path / "search").mkdir()
+    (tmp_path / "zh" / "guides").mkdir(parents=True)
+    (tmp_path / "zh" / "index.html").write_text('{"base": "..", "x": "../a.js"}')
+    (tmp_path / "zh" / "guides" / "a.html").write_text('{"base": "../.."}')
+    docs = [{"location": "a.html#b", "title": "B"}, {"location": "zh/a.html#b", "title": "乙"}]
+    (tmp_path / "search" / "search_index.json").write_text(json.dumps({"config": {"lang": ["en"]}, "docs": docs}))
+    split_search_index(tmp_path)
+    english, chinese = (
+        json.loads((tmp_path / folder / "search_index.json").read_text("utf-8")) for folder in ("search", "zh/search")
+    )
+    assert english == {"config": {"lang": ["en"]}, "docs": docs[:1]}
+    assert chinese["docs"] == [{"location": "a.html#b", "title": "乙"}]
+    script = (tmp_path / "zh" / "search" / "search_index.js").read_text("utf-8")
+    assert json.loads(script.removeprefix("var __index = ")) == chinese
+    assert (tmp_path / "zh" / "index.html").read_text() == '{"base": ".", "x": "../a.js"}'
+    assert (tmp_path / "zh" / "guides" / "a.html").read_text() == '{"base": ".."}'

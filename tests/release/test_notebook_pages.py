@@ -21,6 +21,8 @@ def test_a_page_has_the_cells_with_their_outputs(tmp_path: Path):
     ]
     path = tmp_path / "a.ipynb"
     path.write_text(json.dumps({"cells": cells}))
-    code = "```python\nprint(1)\n```\n\n```text\n1\n```\n\n<div><b>2</b></div>\n\n```text\n3\n```\n"
+    code = (
+        "```python\nprint(1)\n```\n\n```{.text .output}\n1\n```\n\n<div><b>2</b></div>\n\n```{.text .output}\n3\n```\n"
+    )
     assert notebook_page(path) == f"# Title\nWords.\n\n{code}"
     assert notebook_page(path, "zh") == f"# 标题\n\n{code}"

@@ -96,6 +96,16 @@ def test_the_page_has_the_last_held_out_scores(tmp_path):
         assert f"{name} {value}" in words
 
 
+def test_the_page_is_in_chinese_with_its_verdict_its_charts_and_what_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERTWORKS_LANG", "zh")
+    run = run_with(tmp_path / "mini-en", step(1, 9.0), held_out(1, 8.0), held_out(2, 2.513))
+    page = write_pretrain_report(run).read_text(encoding="utf-8")
+    assert "留出集损失 2.513，MLM 准确率 54.3 %，NSP 准确率 91.2 %。" in outline(page).words
+    assert 'aria-label="准确率, 留出集，%: MLM 准确率从 54.3 到 54.3; NSP 准确率从 91.2 到 91.2"' in page
+    assert "<title>第 2 步：2.513</title>" in page
+    assert "samples.jsonl 中没有掩码填充样例。" in outline(page).words
+
+
 def test_rows_of_held_out_scores_have_the_time_and_the_tokens_so_far(tmp_path):
     """Step n ends after n hours and n million tokens; the evaluation after step 0 is before the first one."""
     run = run_with(tmp_path, *(step(number, 9.0) for number in range(1, 5)), *(held_out(n, 8 - n) for n in (0, 2, 4)))

@@ -463,13 +463,24 @@ def test_the_scores_of_a_run_differ_by_marker_and_dash_and_so_do_runs(visit):
     assert len(set(dashes)) == 3
 
 
+def test_the_loss_on_dev_is_in_the_chart_of_losses_and_is_no_percentage(visit):
+    page = visit("runs")
+    losses, metrics = (page.locator(".line-chart").nth(index).locator(".legend") for index in (0, 1))
+    losses.wait_for()
+    assert re.search(r"reviews, dev set\s*0\.\d", losses.inner_text())
+    assert "loss" not in metrics.inner_text()
+
+
 def test_metrics_and_labels_are_chinese_on_the_chinese_page(visit):
     page = visit("runs", locale="zh-CN")
     legend = page.locator(".line-chart").nth(1).locator(".legend")
     legend.wait_for()
     assert "reviews, 验证集 准确率" in legend.inner_text()
+    assert "reviews, 验证集 校准误差" in legend.inner_text()
     page.locator("#tab-classes").click()
     assert [name for name, _ in bar_rows(submit(page).locator(".bars"))] == ["正面", "负面"]
+    page.locator("#tab-explain").click()
+    expect_text(submit(page).locator(".status"), "对 '正面' 的归因")
     page.locator("#tab-entities").click()
     assert submit(page).locator(".entity .type").first.inner_text() == "人名"
 

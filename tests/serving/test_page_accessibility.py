@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import canned_runs
+import numpy as np
 import pytest
 from canned_server import Behavior, CannedServer
 from page_browser import open_browser, open_page
 
+from bertworks.reports.curves import Chart, Curve, StepAxis, draw_chart
 from bertworks.reports.page import collapsible, fact_card, page_of, recipe_part, table, tiles, warnings_card
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ COLORS = """() => ["--page", "--card", "--edge", "--ink", "--second", "--faint"]
     document.body.append(probe);
     probe.style.color = `var(${name})`;
     return getComputedStyle(probe).color;
+})"""
+# How each curve is drawn, besides its color: dash, marker, marker in the legend.
+LINES = """() => [...document.querySelectorAll("path.dots")].map((line) => {
+    const [legend, { strokeDasharray, strokeLinecap }] = [`.legend i.${line.classList[0]}`, getComputedStyle(line)];
+    const { borderRadius } = getComputedStyle(document.querySelector(legend));
+    return [strokeDasharray, strokeLinecap, borderRadius];
 })"""
 OPEN_DETAILS = "(panel) => panel.querySelectorAll('details').forEach((details) => (details.open = true))"
 
@@ -74,6 +82,16 @@ def test_the_page_has_no_violation(browser: Browser, server: CannedServer, local
         assert [(tab, violations) for tab, violations in found.items() if violations] == []
 
 
+def accuracy_chart() -> str:
+    """Return a chart of two curves, as in a report on pretraining."""
+    steps = np.array([0.0, 10.0, 20.0])
+    curves = (
+        Curve(name="MLM accuracy", css_class="held-out", shape="dots", steps=steps, values=steps + 10),
+        Curve(name="NSP accuracy", css_class="pairs", shape="dots", steps=steps, values=steps + 50),
+    )
+    return draw_chart(Chart(title="Accuracy", unit="%", curves=curves), StepAxis(0.0, 20.0))
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_report_has_no_violation_and_the_colors_of_the_page(
     browser: Browser, server: CannedServer, scheme: str, tmp_path: Path
@@ -85,11 +103,14 @@ def test_a_report_has_no_violation_and_the_colors_of_the_page(
         table("Scores", ["split", "accuracy"], [["dev", "0.915"]], 1),
         collapsible("More", "<p>text</p>"),
         recipe_part("epochs = 3"),
+        accuracy_chart(),
     ]
     (tmp_path / "report.html").write_text(page_of("Fine-tuning", "finished", "It works.", parts), encoding="utf-8")
     with open_page(browser, scheme=scheme) as page:
         page.goto(f"file://{tmp_path}/report.html")
         assert violations_of(page) == []
+        tokens, pairs = page.evaluate(LINES)
+        assert all(token_style != pair_style for token_style, pair_style in zip(tokens, pairs, strict=True))
         report_colors = page.evaluate(COLORS)
         page.goto(server.address)
         assert page.evaluate(COLORS) == report_colors

@@ -92,6 +92,7 @@ def _texts_of(node: ast.AST, place: str) -> Iterator[str]:
             named = [keyword.value for keyword in node.keywords if keyword.arg in ("title", "unit", "name")]
             arguments += [value for value in named if template_of(value) != "{} loss"]  # by the name of the loss
             arguments += node.args[:1] if name in ("page_of", "PretrainVerdict") else []
+            arguments += node.args if ast.unparse(node.func) == "absent.append" else []
         if name == "command_app":
             arguments += node.args[1:2]
         yield from (text for text in map(template_of, arguments) if text)

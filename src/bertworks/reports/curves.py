@@ -14,7 +14,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from bertworks.messages import localize
+from bertworks.messages import fill, localize
 
 Values = npt.NDArray[np.float64]
 
@@ -182,11 +182,12 @@ def draw_chart(chart: Chart, step_axis: StepAxis) -> str:
     values = values[np.isfinite(values)]
     caption = f"<figcaption>{escape(localize(chart.title))} <small>{escape(localize(chart.unit))}</small></figcaption>"
     if not any(np.isfinite(curve.values).any() for curve in chart.curves):
-        return f'<figure class="{chart.size}">{caption}<p class="empty">no finite values</p></figure>'
+        empty = f'<p class="empty">{localize("no finite values")}</p>'
+        return f'<figure class="{chart.size}">{caption}{empty}</figure>'
     axis = axis_for(values)
     if axis.scale == "logarithmic":
-        caption = caption.replace("</small>", ", logarithmic</small>")
-    label = f"{chart.title}, {chart.unit}: " + "; ".join(map(_aria_label, chart.curves))
+        caption = caption.replace("</small>", f"{localize(', logarithmic')}</small>")
+    label = f"{localize(chart.title)}, {localize(chart.unit)}: {'; '.join(map(_aria_label, chart.curves))}"
     lines = [*_lines(chart, axis, step_axis), *(_draw_curve(curve, axis, step_axis) for curve in chart.curves)]
     plotted = plot(label, axis, lines, _labels(chart, axis, step_axis))
     return f'<figure class="{chart.size}">{caption}{_legend(chart.curves)}{plotted}</figure>'
@@ -221,12 +222,10 @@ def _legend(curves: Sequence[Curve]) -> str:
 
 
 def _aria_label(curve: Curve) -> str:
-    finite = curve.values[np.isfinite(curve.values)]
-    return (
-        f"{curve.name} from {finite[0]:.4g} to {finite[-1]:.4g}"
-        if len(finite)
-        else f"{curve.name} has no finite values"
-    )
+    name, finite = localize(curve.name), curve.values[np.isfinite(curve.values)]
+    if not len(finite):
+        return fill("{} has no finite values", name)
+    return fill("{} from {} to {}", name, f"{finite[0]:.4g}", f"{finite[-1]:.4g}")
 
 
 def _lines(chart: Chart, axis: Axis, step_axis: StepAxis) -> Iterator[str]:
@@ -252,7 +251,7 @@ def _draw_curve(curve: Curve, axis: Axis, step_axis: StepAxis) -> str:
 
 
 def _dot(css_class: str, x: float, y: float, step: float, value: float) -> str:
-    tooltip = f"step {step:,.0f}: {value:.4g}"
+    tooltip = fill("step {}: {}", f"{step:,.0f}", f"{value:.4g}")
     return f'<path class="{css_class} dot" d="M{x:.1f} {y:.1f}h0"><title>{tooltip}</title></path>'
 
 

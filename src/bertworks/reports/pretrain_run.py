@@ -87,16 +87,18 @@ def read_pretrain_run(run: Path) -> PretrainRun:
     try:
         run_info = parse_json((run / RUN_INFO).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        absent.append(f"{RUN_INFO} {_describe_error(error)}: {omitted}.")
+        absent.append(_describe_absence(RUN_INFO, error, omitted))
     if not isinstance(run_info, dict):
         absent.append(f"{RUN_INFO} is not a JSON object: {omitted}.")
         run_info = {}
     try:
         recipe = (run / _RECIPE).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        absent.append(f"{_RECIPE} {_describe_error(error)}: the recipe is omitted.")
+        absent.append(_describe_absence(_RECIPE, error, "the recipe is omitted"))
     return PretrainRun(name=run.resolve().name, history=history, run_info=run_info, recipe=recipe, absent=tuple(absent))
 
 
-def _describe_error(error: Exception) -> str:
-    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+def _describe_absence(name: str, error: Exception, omitted: str) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{name} is missing: {omitted}."
+    return f"{name} cannot be read ({error}): {omitted}."

@@ -65,10 +65,12 @@ def verdict_of(run: PretrainRun) -> PretrainVerdict:
 
 
 def _describe_scores(run: PretrainRun, record: HeldOutRecord) -> str:
-    summary = f"Held-out loss {_loss(run, record):.3f}, {run.token_accuracy_name} {format_percent(record.accuracy)}"
-    if record.pair_accuracy is not None:
-        summary += f", {run.pair_accuracy_name} {format_percent(record.pair_accuracy)}"
-    return f"{summary}."
+    loss, accuracy = f"{_loss(run, record):.3f}", format_percent(record.accuracy)
+    tokens = run.loss_name(run.history.token_loss)
+    if record.pair_accuracy is None:
+        return f"Held-out loss {loss}, {tokens} accuracy {accuracy}."
+    pairs, pair_accuracy = run.loss_name(run.pair_loss or ""), format_percent(record.pair_accuracy)
+    return f"Held-out loss {loss}, {tokens} accuracy {accuracy}, {pairs} accuracy {pair_accuracy}."
 
 
 def _loss(run: PretrainRun, record: HeldOutRecord) -> float:

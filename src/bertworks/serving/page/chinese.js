@@ -247,7 +247,7 @@ export const CHINESE = {
   "runs.evaluations": "这些训练任务的全部评估结果",
   "runs.table": "对比",
 
-  "model.parameters": "{count} 参数",
+  "model.parameters": "{count}参数",
   "model.layers": "{layers} 层，宽 {size}",
   "model.score": "{metric} {value}",
   "task.classify": "文本分类",
@@ -277,6 +277,8 @@ export const CHINESE = {
   "metric.bleu": "BLEU",
   "metric.chrf": "chrF",
   "metric.loss": "损失",
+  "metric.held_out_loss": "留出集损失",
+  "metric.calibration_error": "校准误差",
 
   "label.positive": "正面",
   "label.negative": "负面",

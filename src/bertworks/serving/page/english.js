@@ -287,6 +287,8 @@ export const ENGLISH = {
   "metric.bleu": "BLEU",
   "metric.chrf": "chrF",
   "metric.loss": "loss",
+  "metric.held_out_loss": "held-out loss",
+  "metric.calibration_error": "calibration error",
 
   "label.positive": "positive",
   "label.negative": "negative",

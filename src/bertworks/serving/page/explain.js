@@ -6,6 +6,7 @@ import { el } from "./elements.js";
 import { fieldsFor } from "./fields.js";
 import { highlight, quote } from "./highlight.js";
 import { formatNumber, formatSigned, t } from "./i18n.js";
+import { labelText } from "./labels.js";
 import { requestForm } from "./request-form.js";
 import { collapsedTable } from "./tables.js";
 
@@ -57,7 +58,9 @@ function render(response) {
   const words = response.texts.flatMap((text) => text.words);
   const maxWeight = Math.max(...words.map((word) => Math.abs(word.weight)), 0) || 1;
   const texts = response.texts.map((text) => coloredText(text, maxWeight, response.texts.length > 1));
-  const status = t("explain.status", { target: response.target });
+  // A class is quoted; the target of another task is a phrase.
+  const target = response.target.replace(/^'(.+)'$/, (_, label) => `'${labelText(label)}'`);
+  const status = t("explain.status", { target });
   return { status, parts: [...texts, legend(), ...notes(response), wordTable(response.texts)] };
 }
 

@@ -61,7 +61,7 @@ export function formatFixed(value) {
 
 /** Format a large number compactly: 950, 1,250, 12.5K. */
 export function formatCompact(value) {
-  const options = Math.abs(value) < 10_000 ? {} : { notation: "compact", maximumFractionDigits: 2 };
+  const options = Math.abs(value) < 10_000 ? {} : { notation: "compact", maximumSignificantDigits: 3 };
   return new Intl.NumberFormat(current, options).format(value);
 }
 

@@ -47,15 +47,18 @@ export class RunHistory {
     return { raw, smooth: movingAverage(raw) };
   }
 
+  /** Return the loss on held-out text; of a fine-tuning run, that on dev. */
   heldOutLoss(axis) {
-    return this.#points(this.heldOut, axis, (record) => record.losses[this.tokenLoss]);
+    if (this.heldOut.length) return this.#points(this.heldOut, axis, (record) => record.losses[this.tokenLoss]);
+    const dev = this.scores.filter((record) => record.split === "dev");
+    return this.#points(dev, axis, (record) => record.metrics.loss);
   }
 
   learningRate(axis) {
     return this.#points(this.steps, axis, (record) => record.learning_rate);
   }
 
-  /** Return series by metric: the held-out accuracies of a pretraining run, the metrics of a fine-tuning run. */
+  /** Return series by metric: the held-out accuracies of pretraining; of fine-tuning, all metrics but the loss. */
   metrics(axis) {
     const series = new Map();
     for (const name of ["accuracy", "pair_accuracy"]) {
@@ -65,7 +68,7 @@ export class RunHistory {
     const names = new Set(
       this.scores.flatMap((record) => Object.keys(record.metrics).map((name) => `${record.split} ${name}`)),
     );
-    for (const name of names) {
+    for (const name of [...names].filter((key) => !key.endsWith(" loss"))) {
       const [split, ...metric] = name.split(" ");
       const records = this.scores.filter((record) => record.split === split);
       series.set(

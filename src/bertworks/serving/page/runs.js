@@ -195,7 +195,7 @@ function lossChart(state, histories) {
     return [
       { name: "", ...style, points: raw, style: "faint" },
       { name: seriesName("runs.training"), ...style, points: smooth, style: "line" },
-      { name: seriesName("runs.held_out"), ...heldOut },
+      { name: seriesName(history.heldOut.length ? "runs.held_out" : "split.dev"), ...heldOut },
     ];
   });
   const formatY = (value) => formatSignificant(value);
