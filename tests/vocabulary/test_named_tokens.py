@@ -73,6 +73,17 @@ def write_files(folder: Path, vocabulary_file: str, files: dict[str, Any], model
             "tokenizer_config.json": {**LOWER_CASE, "additional_special_tokens": ["[X]"]},
         },
         {  # one list of special tokens or the other
+            "tokenizer_config.json": {
+                **LOWER_CASE,
+                "extra_special_tokens": ["[unused1]"],
+                "additional_special_tokens": ["[E1]"],
+            },
+        },
+        {
+            "tokenizer_config.json": {**LOWER_CASE, "extra_special_tokens": {"entity_token": "[unused1]"}},
+            "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
+        },
+        {
             "tokenizer_config.json": {**LOWER_CASE, "extra_special_tokens": ["[unused1]"]},
             "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
         },

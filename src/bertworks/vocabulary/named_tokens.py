@@ -59,10 +59,13 @@ def read_tokenizer_settings(folder: Path) -> dict[str, Any]:
     settings = read_config(folder / "tokenizer_config.json")
     if settings.get("additional_special_tokens") and not settings.get("extra_special_tokens"):
         settings["extra_special_tokens"] = settings.pop("additional_special_tokens")
+    has_list = isinstance(settings.get("extra_special_tokens"), list) and bool(settings["extra_special_tokens"])
+    if has_list:
+        settings.pop("additional_special_tokens", None)  # transformers takes one list or the other
     if "added_tokens_decoder" not in settings:
         names = read_config(folder / "special_tokens_map.json")
-        if settings.get("extra_special_tokens"):
-            names.pop("additional_special_tokens", None)  # transformers takes one list or the other
+        if has_list:
+            names.pop("additional_special_tokens", None)
         extra = [entry for source in (settings, names) for entry in _extra_tokens(source, "extra_special_tokens")]
         settings |= {**names, **({"extra_special_tokens": extra} if extra else {})}
     return {**_CLASS_NAMES.get(tokenizer_class(folder, settings), {}), **settings}
