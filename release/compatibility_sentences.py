@@ -41,6 +41,7 @@ class SentenceModel:
     prompt_name: str | None = None
     encoder_arguments: dict[str, Any] = field(default_factory=dict)
     is_static: bool = False
+    is_router: bool = False
     is_refused: bool = False
 
 
@@ -88,6 +89,7 @@ SENTENCE_MODELS = {
     "`do_lower_case`": SentenceModel(encoder_arguments={"do_lower_case": True}),
     "`StaticEmbedding`": SentenceModel(list, is_static=True),
     "`StaticEmbedding`, `Normalize`": SentenceModel(lambda: [modules.Normalize()], is_static=True),
+    "`Router` for queries and documents": SentenceModel(list, is_router=True, is_refused=True),
     "`WeightedLayerPooling`, `Pooling`": SentenceModel(
         lambda: [modules.WeightedLayerPooling(SIZE, 2, 1), modules.Pooling(SIZE)],
         encoder_arguments={"config_kwargs": {"output_hidden_states": True}},
@@ -132,6 +134,9 @@ def _build(model: SentenceModel, base: Path) -> Any:
         first = modules.StaticEmbedding(tokenizer, embedding_weights=weights)
     else:
         first = modules.Transformer(str(base), **{"max_seq_length": MAX_LENGTH, **model.encoder_arguments})
+    if model.is_router:
+        routes = {route: [first, modules.Pooling(SIZE)] for route in ("query", "document")}
+        return SentenceTransformer(modules=[modules.Router(routes)], device="cpu").eval()
     return SentenceTransformer(modules=[first, *model.build()], device="cpu", **model.arguments).eval()
 
 

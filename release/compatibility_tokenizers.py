@@ -24,6 +24,7 @@ HEADER = ("files", "tokenizer of transformers", "texts", "pairs", "saved here, l
 # What SentencePiece itself wrote; it is not needed here.
 RECORDED = Path(__file__).parents[1] / "tests" / "vocabulary" / "fixtures" / "sentencepiece"
 MARKED = ("the <e1> quick </e1> fox", "<e1>the film</e1> was <e1> good", "The<e1>dog")
+UPPER_MARKED = ("the [E1] quick [/E1] fox", "[E1]the film[/E1] was [e1] good", "The[E1]dog [ E1 ]")
 WITH_SPECIALS = ("the film [SEP] was good", "[CLS] the [MASK] film.", "[UNK]")
 # The special tokens at the beginning of a SentencePiece file.
 SENTENCEPIECE = {
@@ -57,6 +58,14 @@ def _save_vocab_txt(tokenizer: Any, folder: Path) -> None:
     _write_config(folder, {"do_lower_case": tokenizer.do_lower_case})
     vocab = tokenizer.get_vocab()
     (folder / "vocab.txt").write_text("\n".join(sorted(vocab, key=vocab.__getitem__)) + "\n", encoding="utf-8")
+
+
+def _save_added_tokens(tokenizer: Any, folder: Path) -> None:
+    """Write the files of a tokenizer of transformers 4 without a tokenizer.json, to which tokens were added."""
+    added = {"[E1]": len(tokenizer), "[/E1]": len(tokenizer) + 1}
+    _save_vocab_txt(tokenizer, folder)
+    (folder / "added_tokens.json").write_text(json.dumps(added), encoding="utf-8")
+    tokenizer.add_tokens(list(added))
 
 
 def _save_merges(tokenizer: Any, folder: Path) -> None:
@@ -115,6 +124,9 @@ TOKENIZER_FILES: dict[str, TokenizerFiles] = {
         f"`{file}`, Unigram, {name}": TokenizerFiles(class_name=class_name, write=_save_sentencepiece)
         for class_name, (name, file, _) in SENTENCEPIECE.items()
     },
+    "`vocab.txt` and `added_tokens.json`": TokenizerFiles(
+        class_name="BertTokenizer", write=_save_added_tokens, texts=(*TEXTS, *UPPER_MARKED)
+    ),
     "added tokens": TokenizerFiles(
         class_name="BertTokenizer", write=_save_json, prepare=_with_tokens, texts=(*TEXTS, *MARKED)
     ),

@@ -159,6 +159,13 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path):
         open_source(tmp_path)
 
 
+def test_a_sentence_model_that_begins_with_a_router_is_refused_by_its_name(tmp_path: Path):
+    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.router.Router"}
+    (tmp_path / "modules.json").write_text(json.dumps([module]))
+    with pytest.raises(FolderError, match=r"modules\.json: a model that begins with the module 'Router'"):
+        open_source(tmp_path)
+
+
 def test_the_folder_of_a_run_names_its_model(tmp_path: Path):
     write_pretrained(tmp_path / "run" / "model")
     with pytest.raises(FolderError, match=r"run is the folder of a run; give that of its model: .*run/model$"):

@@ -151,3 +151,25 @@ def test_what_cannot_be_merged_is_refused(base: Path, tmp_path: Path, settings: 
     write_adapter(tmp_path / "adapter", base, **settings)
     with pytest.raises(FolderError, match=message):
         read_folder(tmp_path / "adapter")
+
+
+def test_an_adapter_of_gpt_has_the_tokenizer_of_its_base_without_special_tokens(tmp_path: Path):
+    vocab = ["<unk>", *"abct", *(f"{letter}</w>" for letter in "abct")]
+    base, name = tmp_path / "base", "transformer.h.0.attn.c_attn"
+    config = transformers.OpenAIGPTConfig(vocab_size=len(vocab), n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    peer = transformers.OpenAIGPTForSequenceClassification(config).eval()
+    peer.save_pretrained(base)
+    (base / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(vocab)}))
+    (base / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "adapter").mkdir()
+    first, second = torch.randn(2, 16), torch.randn(48, 2)
+    tensors = {f"base_model.model.{name}.lora_A.weight": first, f"base_model.model.{name}.lora_B.weight": second}
+    save_file(tensors, tmp_path / "adapter" / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["c_attn"], "fan_in_fan_out": True}
+    settings["base_model_name_or_path"] = str(base)
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings))
+    model = bertworks.load(tmp_path / "adapter", precision="fp32")
+    with torch.no_grad():
+        peer.get_parameter(f"{name}.weight").add_((second @ first).T)
+        logits = peer(torch.tensor([[vocab.index(token) for token in ("c", "a", "t</w>")]])).logits[0]
+    assert model.predict("cat").logits.tolist() == pytest.approx(logits.tolist(), abs=1e-5)

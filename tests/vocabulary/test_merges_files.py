@@ -52,6 +52,23 @@ def test_the_files_of_gpt_give_the_tokens_of_transformers(tmp_path: Path):
     assert ours.tokens[len(GPT) :] == ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 
 
+def test_added_tokens_of_gpt_have_the_ids_after_its_vocabulary(tmp_path: Path):
+    write(tmp_path, GPT, GPT_MERGES)
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"_start_": len(GPT)}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.tokenize("_start_ the").input_ids.tolist() == [len(GPT), GPT.index("the</w>")]
+    assert tokenizer.tokens[len(GPT) :] == ("_start_", "[PAD]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def test_special_tokens_that_were_added_to_gpt_are_not_put_around_texts(tmp_path: Path):
+    added = {token: len(GPT) + index for index, token in enumerate(("[PAD]", "[CLS]", "[SEP]"))}
+    write(tmp_path, GPT, GPT_MERGES)
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    (tmp_path / "config.json").write_text('{"model_type": "openai-gpt"}')
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert list(Tokenizer.load(tmp_path).encode("the").input_ids) == peer("the")["input_ids"]
+
+
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
 def test_the_files_of_herbert_are_cased_and_have_special_tokens(file: str, tmp_path: Path):
     tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *GPT[1:], "T", "Th", "The</w>"]

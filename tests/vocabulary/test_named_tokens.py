@@ -28,7 +28,7 @@ VOCABULARY = [
     "[E1]",
 ]
 UNUSED_ID = VOCABULARY.index("[unused1]")
-TEXTS = ["a [unused1] cat", "[unused1]cat", "a [E1] cat", "a <e2> cat", "a [MASK] cat [SEP]", "a <E2>"]
+TEXTS = ["a [unused1] cat", "[unused1]cat", "a [E1] cat", "a <e2> cat", "a [MASK] cat [SEP]", "a <E2>", "a [X]cat [x]"]
 LOWER_CASE = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
 UNUSED = {"content": "[unused1]", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
@@ -63,6 +63,30 @@ def write_files(folder: Path, vocabulary_file: str, files: dict[str, Any], model
         },
         {"added_tokens.json": {"<e2>": len(VOCABULARY)}, "tokenizer_config.json": LOWER_CASE},
         {"added_tokens.json": {"<e2>": len(VOCABULARY)}, "special_tokens_map.json": {"mask_token": "<e2>"}},
+        {"added_tokens.json": {"[X]": len(VOCABULARY)}, "tokenizer_config.json": LOWER_CASE},
+        {
+            "added_tokens.json": {"[X]": len(VOCABULARY)},
+            "special_tokens_map.json": {"additional_special_tokens": ["[X]"]},
+        },
+        {
+            "added_tokens.json": {"[X]": len(VOCABULARY)},
+            "tokenizer_config.json": {**LOWER_CASE, "additional_special_tokens": ["[X]"]},
+        },
+        {  # one list of special tokens or the other
+            "tokenizer_config.json": {
+                **LOWER_CASE,
+                "extra_special_tokens": ["[unused1]"],
+                "additional_special_tokens": ["[E1]"],
+            },
+        },
+        {
+            "tokenizer_config.json": {**LOWER_CASE, "extra_special_tokens": {"entity_token": "[unused1]"}},
+            "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
+        },
+        {
+            "tokenizer_config.json": {**LOWER_CASE, "extra_special_tokens": ["[unused1]"]},
+            "special_tokens_map.json": {"additional_special_tokens": ["[E1]"]},
+        },
         {  # the older files do not count beside added_tokens_decoder
             "tokenizer_config.json": {**LOWER_CASE, "added_tokens_decoder": {}},
             "special_tokens_map.json": {"additional_special_tokens": ["[unused1]"]},

@@ -74,11 +74,16 @@ class ModelFolder:
     def encoder_config(self) -> EncoderConfig:
         return self.family.config_from_dict(self.config)
 
+    @property
+    def tokenizer_path(self) -> Path:
+        """Where the files of the tokenizer are: those of an adapter may be in the folder of its base model."""
+        return self.path if self.source is None else self.source.tokenizer_path
+
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the folder; refused if it has more tokens than the model has embeddings."""
-        path = self.path if self.source is None else self.source.tokenizer_path
         is_static = self.source is not None and self.source.is_static
+        path = self.tokenizer_path
         tokenizer = Tokenizer.load(path, split_special_tokens=self.split_special_tokens, require_specials=not is_static)
         check_vocab_size(self.path, tokenizer, self.encoder_config.vocab_size)
         _check_padding_id(self.path, tokenizer, self.encoder_config)
@@ -135,9 +140,9 @@ def read_folder(path: str | Path) -> ModelFolder:
 def with_special_token_rows(folder: ModelFolder) -> ModelFolder:
     """Add embeddings for special tokens that a model was released without (GPT): the mean of all others, to be trained
     with the task."""
-    if find_vocabulary(folder.path) is None:
+    if find_vocabulary(folder.tokenizer_path) is None:
         return folder  # loading the tokenizer will report it
-    vocab_size, old_size = Tokenizer.load(folder.path).vocab_size, folder.encoder_config.vocab_size
+    vocab_size, old_size = Tokenizer.load(folder.tokenizer_path).vocab_size, folder.encoder_config.vocab_size
     if vocab_size - old_size != NUM_ADDED_TOKENS:
         return folder
     resize = EmbeddingResize(vocab_size, old_size, dict.fromkeys(range(old_size, vocab_size), ()))

@@ -18,7 +18,7 @@ from bertworks.encoders.static import TABLE
 from bertworks.errors import FolderError
 from bertworks.models.lora import ADAPTER_CONFIG, read_adapter
 from bertworks.models.metadata import read_config
-from bertworks.models.sentence_files import encoder_folder, read_modules, read_settings
+from bertworks.models.sentence_files import MODULES_FILE, encoder_folder, read_modules, read_settings
 from bertworks.models.tf1 import import_release
 from bertworks.models.weight_files import find_weights
 from bertworks.models.weights import (
@@ -55,7 +55,7 @@ class FolderSource:
 
 def open_source(path: Path) -> FolderSource:
     """Open the files of a model folder in whichever format it has; those of an encoder may be in a folder of it."""
-    file = find_weights(path)
+    folder, file = path, find_weights(path)
     if file is None and (path / ADAPTER_CONFIG).is_file():
         return _open_adapter(path)
     static_path = find_static_module(path)
@@ -80,12 +80,23 @@ def open_source(path: Path) -> FolderSource:
             unexpected_keys=release.report.unexpected_keys,
             notes=release.report.notes,
         )
+    _check_first_module(folder)
     if find_weights(path / "model") is not None:
         raise FolderError(f"{path} is the folder of a run; give that of its model: {path / 'model'}")
     raise FolderError(
         f"{path} has no weights; it needs one of {', '.join(READERS)}, or the files of a TensorFlow release with "
         f"bert_config.json"
     )
+
+
+def _check_first_module(path: Path) -> None:
+    """Refuse a sentence-transformers model without weights that begins with something else than an encoder."""
+    module_type = next((str(module["type"]).rpartition(".")[2] for module in read_modules(path)), "Transformer")
+    if module_type not in ("Transformer", "StaticEmbedding"):
+        raise FolderError(
+            f"{path / MODULES_FILE}: a model that begins with the module '{module_type}' is not supported; choose one "
+            f"that begins with a Transformer or a StaticEmbedding"
+        )
 
 
 def find_static_module(path: Path) -> Path | None:

@@ -11,7 +11,7 @@ import tokenizers
 
 from bertworks.errors import FolderError, InputError
 from bertworks.reading import parse_json, unreadable_reason
-from bertworks.vocabulary.algorithms import add_missing_special_tokens, ignore_special_tokens_in_text
+from bertworks.vocabulary.algorithms import ignore_special_tokens_in_text
 from bertworks.vocabulary.panics import explain_panics
 
 
@@ -79,7 +79,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def read_backend(path: Path) -> tokenizers.Tokenizer:
-    """Load a tokenizer.json, and add the special tokens that GPT's lacks."""
+    """Load a tokenizer.json."""
     data = _read_bytes(path)
     try:
         with explain_panics():
@@ -92,4 +92,4 @@ def read_backend(path: Path) -> tokenizers.Tokenizer:
     backend.no_truncation()  # truncation and padding are done when batches are made
     backend.no_padding()
     with explain_panics():
-        return add_missing_special_tokens(ignore_special_tokens_in_text(backend))
+        return ignore_special_tokens_in_text(backend)

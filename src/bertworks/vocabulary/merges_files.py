@@ -14,7 +14,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from bertworks.errors import InputError
 from bertworks.reading import parse_json, unreadable_reason
-from bertworks.vocabulary.algorithms import KINDS, WORD_END, Inventory, add_missing_special_tokens
+from bertworks.vocabulary.algorithms import KINDS, WORD_END, Inventory
 
 VOCAB_FILE, MERGES_FILE = "vocab.json", "merges.txt"
 
@@ -60,7 +60,8 @@ def _gpt_backend(vocab: dict[str, int], merges: tuple[tuple[str, str], ...]) -> 
     unknown = KINDS["byte-bpe"].specials.unknown  # <unk>, the only special token of the release
     if unknown in vocab:
         backend.add_special_tokens([AddedToken(unknown, normalized=False, special=True)])
-    return add_missing_special_tokens(backend)
+    backend.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    return backend
 
 
 def _word_end_backend(

@@ -57,12 +57,17 @@ def read_tokenizer_settings(folder: Path) -> dict[str, Any]:
     """Return the content of tokenizer_config.json, with the tokens that special_tokens_map.json names, and those of
     the tokenizer's class; an empty dict for a folder that has no such files."""
     settings = read_config(folder / "tokenizer_config.json")
+    if settings.get("additional_special_tokens") and not settings.get("extra_special_tokens"):
+        settings["extra_special_tokens"] = settings.pop("additional_special_tokens")
+    has_list = isinstance(settings.get("extra_special_tokens"), list) and bool(settings["extra_special_tokens"])
+    if has_list:
+        settings.pop("additional_special_tokens", None)  # transformers takes one list or the other
     if "added_tokens_decoder" not in settings:
         names = read_config(folder / "special_tokens_map.json")
-        extra = {
-            key: [*_extra_tokens(settings, key), *_extra_tokens(names, key)] for key in _EXTRA_KEYS if key in names
-        }
-        settings |= {**names, **extra}
+        if has_list:
+            names.pop("additional_special_tokens", None)
+        extra = [entry for source in (settings, names) for entry in _extra_tokens(source, "extra_special_tokens")]
+        settings |= {**names, **({"extra_special_tokens": extra} if extra else {})}
     return {**_CLASS_NAMES.get(tokenizer_class(folder, settings), {}), **settings}
 
 
@@ -92,7 +97,7 @@ def returns_token_types(settings: Mapping[str, Any]) -> bool:
 def add_named_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
     """Register the added and special tokens that the files name and the vocabulary does not mark as such."""
     special = {token.content: token for token in _special_tokens(settings)}
-    tokens = _tokens_by_id(folder, settings, special)
+    tokens = _tokens_by_id(folder, settings)
     for token_id in sorted(tokens):
         token, is_known = tokens[token_id], backend.token_to_id(tokens[token_id].content) is not None
         _register(backend, token)
@@ -112,10 +117,13 @@ def add_named_tokens(backend: tokenizers.Tokenizer, folder: Path, settings: Mapp
             _register(backend, token)
 
 
-def _tokens_by_id(
-    folder: Path, settings: Mapping[str, Any], special: Mapping[str, AddedToken]
-) -> dict[int, AddedToken]:
-    """Return the added tokens that are named with their ids; tokenizer_config.json replaces added_tokens.json."""
+def _tokens_by_id(folder: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
+    """Return the added tokens that are named with their ids; tokenizer_config.json replaces added_tokens.json.
+
+    An added_tokens.json has no flags. Its tokens are found in the text as it is written if they are special, and else
+    in the normalized text: the [E1] of an uncased vocabulary is also found as [e1]. transformers 5 takes those that
+    only the `additional_special_tokens` of special_tokens_map.json name for the second kind.
+    """
     entries = settings.get("added_tokens_decoder")
     if isinstance(entries, dict):
         return {
@@ -123,6 +131,8 @@ def _tokens_by_id(
             for key, entry in entries.items()
             if key.isdecimal() and isinstance(entry, dict) and isinstance(entry.get("content"), str)
         }
+    named = {key: value for key, value in settings.items() if key != "additional_special_tokens"}
+    special = {token.content: token for token in _special_tokens(named)}
     return {
         token_id: special.get(content, AddedToken(content))
         for content, token_id in read_config(folder / "added_tokens.json").items()

@@ -17,7 +17,11 @@ from tokenizers import normalizers, pre_tokenizers, processors
 
 from bertworks.errors import InputError
 from bertworks.vocabulary import merges_files, sentencepiece_files
-from bertworks.vocabulary.algorithms import ignore_special_tokens_in_text, wordpiece_backend
+from bertworks.vocabulary.algorithms import (
+    add_missing_special_tokens,
+    ignore_special_tokens_in_text,
+    wordpiece_backend,
+)
 from bertworks.vocabulary.files import prefix_errors, read_backend, read_config, read_vocabulary
 from bertworks.vocabulary.named_tokens import (
     BERT_NAMES,
@@ -86,7 +90,8 @@ def read_vocabulary_backend(path: Path, settings: Mapping[str, Any]) -> tokenize
         add_named_tokens(backend, path.parent, settings)
         if path.suffix == ".txt":
             backend.post_processor = _wordpiece_layout(backend, settings)
-    return ignore_special_tokens_in_text(backend)
+    with explain_panics():
+        return add_missing_special_tokens(ignore_special_tokens_in_text(backend))
 
 
 def _check_class(path: Path, class_name: str) -> None:
