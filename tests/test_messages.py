@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from message_strings import SOURCE, all_templates, error_templates, visible_templates
 
-from bertworks.messages import _is_distinctive, fill, language, localize, localize_sentences, read_catalogue
+from bertworks.messages import (
+    _is_distinctive,
+    fill,
+    language,
+    localize,
+    localize_sentences,
+    read_catalogue,
+    requested_language,
+)
 
 CATALOGUE = read_catalogue("zh")
 # Texts of click, typer and pydantic, names of losses and metrics, a key of run.json: not strings of this source.
@@ -37,24 +45,24 @@ FOREIGN = {
     "Input should be less than or equal to {}",
     "Input should be greater than {}",
     "Input should be less than {}",
+    "Input should be {}",
+    "Input should be a valid string",
+    "Input should be a valid integer",
+    "Input should be a valid number",
+    "Input should be a valid boolean",
+    "Input should be a valid list",
+    "Input should be an object",
+    "Field required",
+    "Extra inputs are not permitted",
+    "Invalid JSON: {}",
+    "List should have at least {} item after validation, not {}",
+    "List should have at least {} items after validation, not {}",
+    "List should have at most {} items after validation, not {}",
     "Commands",
     "Show this message and exit.",
     "Install completion for the current shell.",
     "Show completion for the current shell, to copy it or customize the installation.",
 }
-# Where wrong input is noticed first.
-PLACES_OF_USER_ERRORS = (
-    "api.py", "cli/", "commands/embed.py", "commands/evaluate.py", "commands/finetune/checks.py",
-    "commands/finetune/dataset.py", "commands/finetune/recipe.py", "commands/predict.py", "commands/prepare.py",
-    "commands/pretrain/recipe.py", "commands/search.py", "commands/show.py", "commands/verify.py", "commands/vocab.py",
-    "corpus/corpus.py", "datasets/files.py", "datasets/labelled_texts.py", "datasets/memory_texts.py",
-    "datasets/texts.py", "disk.py", "estimators.py", "exporters/export.py", "folder_info/registry.py",
-    "inference/fill_mask.py", "inference/generate.py", "inference/model.py", "model.py", "models/hub.py",
-    "serving/api_keys.py", "serving/models.py", "serving/security.py", "serving/server.py", "settings.py",
-    "tasks/classify.py", "tasks/inputs.py", "tasks/memory.py", "tasks/registry.py", "text/formats/delimited.py",
-    "text/formats/json_lines.py", "text/sources.py", "training/devices.py", "training/trackers.py",
-    "vocabulary/tokenizer.py", "vocabulary/training.py",
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -99,10 +107,9 @@ def test_each_message_is_recognized_by_its_own_entry():
     assert wrong == {}
 
 
-def test_errors_that_people_meet_have_a_chinese_entry():
-    """Wrong options, settings, files, columns, folders and models; rarer damage inside of files stays English."""
+def test_every_error_has_a_chinese_entry():
     keys = {as_template(key) for key in CATALOGUE}
-    missing = {text: place for text, place in error_templates(PLACES_OF_USER_ERRORS).items() if text not in keys}
+    missing = {text: place for text, place in error_templates().items() if text not in keys}
     assert missing == {}
 
 
@@ -141,6 +148,22 @@ def test_the_language_follows_the_environment(monkeypatch: pytest.MonkeyPatch, v
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert language() == code
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("zh-CN,zh;q=0.9,en;q=0.8", "zh"),
+        ("en-US,en;q=0.9,zh;q=0.8", "en"),
+        ("fr, zh-TW", "zh"),
+        ("ZH", "zh"),
+        ("*", "en"),
+        ("", "en"),
+    ],
+)
+def test_a_request_may_ask_for_a_language(monkeypatch: pytest.MonkeyPatch, header: str, code: str):
+    monkeypatch.setenv("BERTWORKS_LANG", "en")
+    assert requested_language(header) == code
 
 
 @pytest.mark.usefixtures("chinese")

@@ -28,9 +28,16 @@ def language() -> str:
     return "zh" if value.lower().startswith("zh") else "en"
 
 
-def localize(text: str) -> str:
-    """Return a message in the language of the user."""
-    return text if language() == "en" else _translate(text, language())
+def requested_language(accept_language: str) -> str:
+    """Return the first language of an Accept-Language header that there is, else that of the environment."""
+    codes = (tag.strip()[:2].lower() for tag in accept_language.split(","))
+    return next((code for code in codes if code in LANGUAGES), language())
+
+
+def localize(text: str, code: str | None = None) -> str:
+    """Return a message in a language, by default that of the user."""
+    code = code or language()
+    return text if code == "en" else _translate(text, code)
 
 
 def fill(template: str, *values: object) -> str:
