@@ -192,6 +192,12 @@ def test_values_are_kept_and_messages_inside_are_translated():
         ("f cannot be read: it is a folder; give a file", "f 无法读取：它是目录；请给出文件"),
         ("demo.toml, model: batch_size is 0; it must be at least 1", "demo.toml, model：batch_size 为 0；至少为 1"),
         ("r.toml, seed: expected an integer, got 'a'", "r.toml, seed：应为整数，实为 'a'"),
+        ("compared on the 36 built-in English and Chinese texts", "比较所用文本：36 条内置的中英文文本"),
+        ("linear layers in fp32: none", "fp32 线性层：无"),
+        (
+            "pooling: mean (not set by the model; choose with --pooling)",
+            "池化：mean（模型未指定；可用 --pooling 选择）",
+        ),
         ("note: nobody knows this", "note: nobody knows this"),
     ],
 )
