@@ -198,6 +198,12 @@ def test_values_are_kept_and_messages_inside_are_translated():
             "pooling: mean (not set by the model; choose with --pooling)",
             "池化：mean（模型未指定；可用 --pooling 选择）",
         ),
+        (
+            "The training loss ended at 0.532; knowing the class frequencies alone gives 0.693. "
+            "So nothing was learned: 3 steps are too few. There are no restarts left: the model is saved as it is.",
+            "训练损失最终为 0.532；只知道各类别频率时为 0.693。因此什么也没有学到：3 步太少。"
+            "重新训练的次数已用完：按现状保存模型。",
+        ),
         ("note: nobody knows this", "note: nobody knows this"),
     ],
 )
