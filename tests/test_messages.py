@@ -204,6 +204,13 @@ def test_values_are_kept_and_messages_inside_are_translated():
             "训练损失最终为 0.532；只知道各类别频率时为 0.693。因此什么也没有学到：3 步太少。"
             "重新训练的次数已用完：按现状保存模型。",
         ),
+        (
+            "underfits: accuracy is 0.500 on train and 0.400 on dev; try more epochs, a higher learning rate or a "
+            "larger model. The majority baseline is at least as good on dev, and far cheaper: its accuracy is 0.6 on "
+            "dev, that of this model 0.4.",
+            "欠拟合：训练集上 accuracy 为 0.500，验证集上为 0.400；请增加训练轮数、提高学习率或使用更大的模型。"
+            "多数类基线在 dev 上不逊于本模型，且成本低得多：其 accuracy 为 0.6 on dev，本模型为 0.4。",
+        ),
         ("note: nobody knows this", "note: nobody knows this"),
     ],
 )

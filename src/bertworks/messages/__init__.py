@@ -131,8 +131,17 @@ def _translation_by_sentence(text: str, code: str) -> tuple[str, int]:
     sentences = _SENTENCE_END.split(text)
     if len(sentences) == 1:
         return text, len(text)
-    translations = [_best_translation(sentence, code) for sentence in sentences]
+    translations = [_translate_sentence(sentence, code) for sentence in sentences]
     return _join_sentences([translation for translation, _ in translations]), sum(count for _, count in translations)
+
+
+def _translate_sentence(sentence: str, code: str) -> tuple[str, int]:
+    """Return a sentence of several; the entry of a message that may also stand alone has no full stop."""
+    best = _best_translation(sentence, code)
+    if sentence.endswith("."):
+        message, num_kept = _best_translation(sentence[:-1], code)
+        best = min(best, (f"{message}。", num_kept), key=lambda pair: pair[1])
+    return best
 
 
 def _join_sentences(sentences: list[str]) -> str:
