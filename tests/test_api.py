@@ -35,7 +35,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("run") / "run"
-    bertworks.pretrain("tiny", data=str(corpus), output=str(output), batch_size=8, settings=SMALL)
+    with pytest.warns(UserWarning, match="the model has learned nothing") as warnings:
+        bertworks.pretrain("tiny", data=str(corpus), output=str(output), batch_size=8, settings=SMALL)
+    assert warnings[0].filename == __file__  # where the user called
     return output
 
 
@@ -121,6 +123,7 @@ def test_a_run_without_output_is_in_a_temporary_folder_and_says_so(base: Path):
     with pytest.warns(UserWarning, match="no output was given: the run is in .* until Python exits") as warnings:
         model = bertworks.finetune("regress", model=base, train=(TEXTS, [0.1, 0.9, 0.2, 0.8]), **FINETUNE)
     assert str(model.folder.parent) in str(warnings[0].message)
+    assert warnings[0].filename == __file__  # where the user called
     again = bertworks.finetune(
         "regress", model=model, train=(TEXTS, [0.1, 0.9, 0.2, 0.8]), output=model.folder.parent / "again", **FINETUNE
     )
@@ -140,11 +143,18 @@ def test_an_error_in_data_in_memory_names_the_row_and_leaves_nothing(base: Path,
     ("arguments", "message"),
     [
         ({"train": None}, "train is None; give labelled data"),
-        ({"train": (TEXTS, [1, 0, 1, 0]), "columns": ["text", "label"]}, "columns is .*; give a dict of names by role"),
+        ({"train": (TEXTS, [1, 0, 1, 0]), "columns": ["text", "label"]}, "columns is .*; give a dict"),
         ({"train": (TEXTS, [1, 0, 1, 0]), "model": 3}, "the model is 3; give a name"),
+        ({"train": (["\ud800", *TEXTS[1:]], [1, 0, 1, 0])}, "train, row 0, text: .* has half of a surrogate pair"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(base: Path, tmp_path: Path, arguments: Any, message: str):
     with pytest.raises(InputError, match=message):
         bertworks.finetune("classify", **{"model": base, "output": tmp_path / "run", **arguments})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("models", "message"), [([], "there is no model to serve"), ([3], "the model is 3")])
+def test_serve_names_what_is_no_model(models: Any, message: str):
+    with pytest.raises(InputError, match=message):
+        bertworks.serve(models)

@@ -15,6 +15,7 @@ SOURCE = Path(bertworks.__file__).parent
 # The packages and top-level modules, in layers: each imports only itself and those above it.
 LAYERS = [
     "errors",
+    "arguments",
     "reading",
     "protobuf",
     "disk",
@@ -57,6 +58,7 @@ LAYERS = [
 ]
 TORCH_FREE = (
     "errors",
+    "arguments",
     "reading",
     "protobuf",
     "disk",

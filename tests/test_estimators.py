@@ -179,3 +179,10 @@ def test_an_estimator_must_be_fitted_first(base: str):
 def test_values_must_be_finite(base: str):
     with pytest.raises(ValueError, match="contains infinity"):
         bertworks.BertRegressor(base, **SMALL).fit(TEXTS, [1.0, np.inf, 2.0, 3.0])
+
+
+def test_a_generator_may_draw_the_seed():
+    first, second = (bertworks.BertClassifier(random_state=np.random.RandomState(7))._seed() for _ in range(2))
+    assert first == second == np.random.RandomState(7).randint(2**31 - 1)
+    assert bertworks.BertClassifier(random_state=3)._seed() == 3
+    assert bertworks.BertClassifier()._seed() is None

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from message_strings import SOURCE, all_templates, error_templates, visible_templates
 
-from bertworks.messages import _is_distinctive, fill, language, localize, localize_sentences, read_catalogue
+from bertworks.messages import (
+    _is_distinctive,
+    fill,
+    language,
+    localize,
+    localize_sentences,
+    read_catalogue,
+    requested_language,
+)
 
 CATALOGUE = read_catalogue("zh")
 # Texts of click, typer and pydantic, names of losses and metrics, a key of run.json: not strings of this source.
@@ -37,24 +45,24 @@ FOREIGN = {
     "Input should be less than or equal to {}",
     "Input should be greater than {}",
     "Input should be less than {}",
+    "Input should be {}",
+    "Input should be a valid string",
+    "Input should be a valid integer",
+    "Input should be a valid number",
+    "Input should be a valid boolean",
+    "Input should be a valid list",
+    "Input should be an object",
+    "Field required",
+    "Extra inputs are not permitted",
+    "Invalid JSON: {}",
+    "List should have at least {} item after validation, not {}",
+    "List should have at least {} items after validation, not {}",
+    "List should have at most {} items after validation, not {}",
     "Commands",
     "Show this message and exit.",
     "Install completion for the current shell.",
     "Show completion for the current shell, to copy it or customize the installation.",
 }
-# Where wrong input is noticed first.
-PLACES_OF_USER_ERRORS = (
-    "api.py", "cli/", "commands/embed.py", "commands/evaluate.py", "commands/finetune/checks.py",
-    "commands/finetune/dataset.py", "commands/finetune/recipe.py", "commands/predict.py", "commands/prepare.py",
-    "commands/pretrain/recipe.py", "commands/search.py", "commands/show.py", "commands/verify.py", "commands/vocab.py",
-    "corpus/corpus.py", "datasets/files.py", "datasets/labelled_texts.py", "datasets/memory_texts.py",
-    "datasets/texts.py", "disk.py", "estimators.py", "exporters/export.py", "folder_info/registry.py",
-    "inference/fill_mask.py", "inference/generate.py", "inference/model.py", "model.py", "models/hub.py",
-    "serving/api_keys.py", "serving/models.py", "serving/security.py", "serving/server.py", "settings.py",
-    "tasks/classify.py", "tasks/inputs.py", "tasks/memory.py", "tasks/registry.py", "text/formats/delimited.py",
-    "text/formats/json_lines.py", "text/sources.py", "training/devices.py", "training/trackers.py",
-    "vocabulary/tokenizer.py", "vocabulary/training.py",
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -99,10 +107,9 @@ def test_each_message_is_recognized_by_its_own_entry():
     assert wrong == {}
 
 
-def test_errors_that_people_meet_have_a_chinese_entry():
-    """Wrong options, settings, files, columns, folders and models; rarer damage inside of files stays English."""
+def test_every_error_has_a_chinese_entry():
     keys = {as_template(key) for key in CATALOGUE}
-    missing = {text: place for text, place in error_templates(PLACES_OF_USER_ERRORS).items() if text not in keys}
+    missing = {text: place for text, place in error_templates().items() if text not in keys}
     assert missing == {}
 
 
@@ -143,6 +150,22 @@ def test_the_language_follows_the_environment(monkeypatch: pytest.MonkeyPatch, v
     assert language() == code
 
 
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("zh-CN,zh;q=0.9,en;q=0.8", "zh"),
+        ("en-US,en;q=0.9,zh;q=0.8", "en"),
+        ("fr, zh-TW", "zh"),
+        ("ZH", "zh"),
+        ("*", "en"),
+        ("", "en"),
+    ],
+)
+def test_a_request_may_ask_for_a_language(monkeypatch: pytest.MonkeyPatch, header: str, code: str):
+    monkeypatch.setenv("BERTWORKS_LANG", "en")
+    assert requested_language(header) == code
+
+
 @pytest.mark.usefixtures("chinese")
 def test_values_are_kept_and_messages_inside_are_translated():
     assert localize("saved /tmp/run/step-1") == "已保存 /tmp/run/step-1"
@@ -169,6 +192,25 @@ def test_values_are_kept_and_messages_inside_are_translated():
         ("f cannot be read: it is a folder; give a file", "f 无法读取：它是目录；请给出文件"),
         ("demo.toml, model: batch_size is 0; it must be at least 1", "demo.toml, model：batch_size 为 0；至少为 1"),
         ("r.toml, seed: expected an integer, got 'a'", "r.toml, seed：应为整数，实为 'a'"),
+        ("compared on the 36 built-in English and Chinese texts", "比较所用文本：36 条内置的中英文文本"),
+        ("linear layers in fp32: none", "fp32 线性层：无"),
+        (
+            "pooling: mean (not set by the model; choose with --pooling)",
+            "池化：mean（模型未指定；可用 --pooling 选择）",
+        ),
+        (
+            "The training loss ended at 0.532; knowing the class frequencies alone gives 0.693. "
+            "So nothing was learned: 3 steps are too few. There are no restarts left: the model is saved as it is.",
+            "训练损失最终为 0.532；只知道各类别频率时为 0.693。因此什么也没有学到：3 步太少。"
+            "重新训练的次数已用完：按现状保存模型。",
+        ),
+        (
+            "underfits: accuracy is 0.500 on train and 0.400 on dev; try more epochs, a higher learning rate or a "
+            "larger model. The majority baseline is at least as good on dev, and far cheaper: its accuracy is 0.6 on "
+            "dev, that of this model 0.4.",
+            "欠拟合：训练集上 accuracy 为 0.500，验证集上为 0.400；请增加训练轮数、提高学习率或使用更大的模型。"
+            "多数类基线在 dev 上不逊于本模型，且成本低得多：其 accuracy 为 0.6 on dev，本模型为 0.4。",
+        ),
         ("note: nobody knows this", "note: nobody knows this"),
     ],
 )

@@ -344,3 +344,8 @@ def test_an_override_may_be_a_number_of_numpy():
     table = override({}, values, FinetuneRecipe)
     assert table == {"learning_rate": 0.5, "epochs": 3}
     assert from_table(FinetuneRecipe, table, "options").epochs == 3
+
+
+def test_a_key_that_is_no_string_is_refused_as_an_unknown_one():
+    with pytest.raises(SettingsError, match="there is no setting '3'; the settings are: batch_size"):
+        override({}, {3: 4}, FinetuneRecipe)

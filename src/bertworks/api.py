@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertworks.errors import InputError, show_value
+from bertworks.arguments import check_arguments
+from bertworks.errors import InputError
 from bertworks.live_progress import EventCallback, RunWatch
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ PathLike = str | Path
 Labelled = Any
 
 
+@check_arguments
 def train_vocabulary(
     sources: PathLike | Sequence[PathLike] = (),
     output: PathLike = "vocab",
@@ -58,6 +60,7 @@ def train_vocabulary(
         return run(request, settings, workers).tokenizer
 
 
+@check_arguments
 def prepare(
     sources: PathLike | Sequence[PathLike] = (),
     *,
@@ -89,6 +92,7 @@ def prepare(
         return run(request, workers)
 
 
+@check_arguments
 def pretrain(
     recipe: PathLike = "mini",
     *,
@@ -119,6 +123,7 @@ def pretrain(
     return _pretrain(str(recipe), None, data, output, {**options, **(settings or {})}, device, watch)
 
 
+@check_arguments
 def adapt(
     model: PathLike | Model,
     *,
@@ -171,6 +176,7 @@ def _pretrain(
     return load(Path(output) / "model")
 
 
+@check_arguments
 def finetune(
     task: str,
     *,
@@ -227,8 +233,6 @@ def finetune(
     task_class = task_of(task)
     if train is None:
         raise InputError("train is None; give labelled data: (texts, labels), a list of rows, a frame, or a path")
-    if not isinstance(columns, Mapping | None):
-        raise InputError(f"columns is {show_value(columns)}; give a dict of names by role: dict(text=…, label=…)")
     base = _model_name(model)
     folder = _temporary_folder() if output is None else Path(output)
     with locate_rows():
@@ -248,6 +252,7 @@ def finetune(
     return load(folder / "model")
 
 
+@check_arguments
 def evaluate(
     model: PathLike | Model,
     data: Labelled,
@@ -265,15 +270,17 @@ def evaluate(
     predictor = predictor_of(_load(model, precision))
     result = evaluate_data(predictor, data, columns or {})
     for warning in result.warnings:
-        warnings.warn(warning.message, stacklevel=2)
+        warnings.warn(warning.message, stacklevel=3)
     return dict(result.scores.metrics)
 
 
+@check_arguments
 def predict(model: PathLike | Model, texts: Any, *, precision: str | None = None) -> Any:
     """Return the predictions of a fine-tuned model for texts, pairs or dicts of fields; see `Model.predict`."""
     return _load(model, precision).predict(texts)
 
 
+@check_arguments
 def encode(
     model: PathLike | Model,
     texts: str | Iterable[str],
@@ -290,6 +297,7 @@ def encode(
     return vectors
 
 
+@check_arguments
 def export(
     model: PathLike | Model,
     to: str,
@@ -312,8 +320,9 @@ def export(
     return run(request).certificate
 
 
+@check_arguments
 def serve(
-    models: PathLike | Sequence[PathLike],
+    models: PathLike | Model | Sequence[PathLike | Model],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -321,12 +330,16 @@ def serve(
     engine: str | None = None,
     precision: str | None = None,
 ) -> None:
-    """Serve models (NAME=FOLDER or folders, or one bundle) over HTTP until the process is stopped."""
+    """Serve models (loaded ones, folders or NAME=FOLDER, or one bundle) over HTTP until the process is stopped."""
     from bertworks.serving.server import ServeRequest, listen, load_app
     from bertworks.serving.server import serve as run
 
+    several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    names = [_model_name(model) for model in several]
+    if not names:
+        raise InputError("there is no model to serve; give a folder or a loaded Model")
     request = ServeRequest(
-        models=tuple(_paths(models)), host=host, port=port,
+        models=tuple(names), host=host, port=port,
         key_file=None if api_key_file is None else Path(api_key_file), engine=engine,
         precision=precision,
     )  # fmt: skip
@@ -334,6 +347,7 @@ def serve(
         run(load_app(request), sock)
 
 
+@check_arguments
 def compare(
     recipe: PathLike,
     *,
@@ -390,7 +404,7 @@ def _temporary_folder() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     warnings.warn(
         f"no output was given: the run is in {folder} until Python exits; keep the model with model.save(FOLDER)",
-        stacklevel=3,
+        stacklevel=4,
     )
     return Path(folder)
 

@@ -62,7 +62,7 @@ class BertTaskEstimator(BertEstimator):
     model           a folder, the name of a packaged model or one on the hub, or a loaded Model
     epochs, learning_rate, batch_size, max_length
                     of the recipe; None: by model and data
-    random_state    the seed
+    random_state    the seed, or a generator to draw it from
     settings        other keys of the recipe: {"optimizer.weight_decay": 0.1}
     device          auto, cpu, cuda
     """
@@ -75,7 +75,7 @@ class BertTaskEstimator(BertEstimator):
         learning_rate: float | None = None,
         batch_size: int | None = None,
         max_length: int | None = None,
-        random_state: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
         settings: Mapping[str, Any] | None = None,
         device: str = "auto",
     ) -> None:
@@ -100,13 +100,19 @@ class BertTaskEstimator(BertEstimator):
             learning_rate=self.learning_rate,
             batch_size=self.batch_size,
             max_length=self.max_length,
-            seed=self.random_state,
+            seed=self._seed(),
             settings={"baselines": False, **(self.settings or {})},
             device=self.device,
         )
         (folder / "run" / "model").rename(folder / "model")
         shutil.rmtree(folder / "run")
         return load(folder / "model")
+
+    def _seed(self) -> int | None:
+        """Return the seed; one drawn from the generator, if `random_state` is one."""
+        if isinstance(self.random_state, np.random.RandomState):
+            return int(self.random_state.randint(2**31 - 1))
+        return self.random_state
 
 
 class BertClassifier(ClassifierMixin, BertTaskEstimator):  # type: ignore[misc]

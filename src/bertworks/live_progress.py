@@ -45,7 +45,7 @@ class RunWatch:
                     if receive is not None:
                         receive(event)
                 if self.on_event is None and event.warning:
-                    warnings.warn(event.warning, stacklevel=4)
+                    warnings.warn(event.warning, stacklevel=5)
         if is_interrupted:
             raise KeyboardInterrupt
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from bertworks.arguments import check_arguments
 from bertworks.engines.graph_encoder import GraphEncoder
 from bertworks.errors import InputError, SettingsError, show_value
 from bertworks.inference.explanation import Explanation
@@ -194,6 +195,7 @@ class Model(LoadedModel):
         predictor = predictor_of(self)
         return explain(predictor, example_from_input(predictor.module.task, value, "the text", "1"), target)
 
+    @check_arguments
     def evaluate(self, data: Any, *, columns: Mapping[str, str] | None = None) -> dict[str, float]:
         """Return the metrics on labelled data, in memory or in a file; see `bertworks.finetune`."""
         from bertworks.commands.evaluate import evaluate_data
@@ -213,12 +215,14 @@ class Model(LoadedModel):
                 cast("torch.nn.Module", module).to(resolved)
         return self
 
+    @check_arguments
     def save(self, folder: str | Path) -> Path:
         """Copy the model folder to another one, with a model card if it has none, and return the path."""
         from bertworks.exporters.copy import copy_model
 
         return copy_model(self, Path(folder))
 
+    @check_arguments
     def push_to_hub(
         self, name: str, *, private: bool = False, branch: str | None = None, message: str | None = None
     ) -> str:
@@ -234,6 +238,7 @@ class Model(LoadedModel):
             copy_files(self, Path(folder))
             return push_folder(Path(folder), Upload(name=name, private=private, branch=branch, message=text))
 
+    @check_arguments
     def export(self, to: str, output: str | Path, *, data: str | Path | None = None) -> dict[str, Any]:
         """Export the model to onnx, openvino, safetensors-fp16 or int8, and return its certificate of parity.
 

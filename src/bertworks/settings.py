@@ -92,6 +92,7 @@ def override(table: dict[str, Any], values: Mapping[str, Any], kind: type[Any]) 
     `kind` is the dataclass of the recipe: it says which keys exist.
     """
     for key, value in values.items():
+        key = str(key)  # a wrong one may be anything
         if value is None:
             continue
         if hasattr(value, "tolist"):  # a number of numpy, as from a grid of learning rates

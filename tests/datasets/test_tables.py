@@ -125,3 +125,9 @@ def test_values_become_those_of_json(value: Any, expected: Any):
 def test_values_that_json_lacks_are_refused(value: Any, message: str):
     with pytest.raises(InputError, match=message):
         json_value(value, "row 0")
+
+
+def test_half_of_a_surrogate_pair_is_refused_as_in_a_file():
+    assert json_value("😀", "train, row 0, text") == "😀"
+    with pytest.raises(InputError, match=r"train, row 0, text: '\\ud800 a' has half of a surrogate pair"):
+        json_value("\ud800 a", "train, row 0, text")

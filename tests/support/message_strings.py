@@ -16,6 +16,7 @@ _CALLS = _CONSOLE | {"heading", "note", "fact_card", "collapsible", "table"}
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 # Errors whose sentence a user reads; others are caught and reworded.
 _ERRORS = ("BertworksError", "InputError", "SettingsError", "FolderError", "UsageError", "BadParameter")
+_REQUEST_ERROR = "RequestError"  # of the HTTP server: a status, then the sentence
 _EVENT_KEYWORDS = {"note", "warning", "stage"}
 
 
@@ -67,17 +68,37 @@ def visible_templates() -> dict[str, str]:
     return found
 
 
-def error_templates(places: tuple[str, ...]) -> dict[str, str]:
-    """Return the sentences of the errors that files or folders of the source raise -> where they are."""
+def error_templates() -> dict[str, str]:
+    """Return the sentences of the errors that the source raises -> where they are."""
     found: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         place = path.relative_to(SOURCE).as_posix()
-        for node in ast.walk(parse(path)) if place.startswith(places) else ():
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_ERRORS) and node.args:
-                text = template_of(node.args[0])
-                if text is not None and len(re.findall("[a-z]+", text.replace("{}", ""))) > 2:
+        tree = parse(path)
+        for node in ast.walk(tree):
+            for text in _sentences_of_error(node, tree):
+                if len(re.findall("[a-z]+", text.replace("{}", ""))) > 2:
                     found.setdefault(text, place)
     return found
+
+
+def _sentences_of_error(node: ast.AST, tree: ast.AST) -> Iterator[str]:
+    """Yield the sentence of an error; all that the file assigns to its name, if it is a variable."""
+    if not isinstance(node, ast.Call):
+        return
+    name = ast.unparse(node.func)
+    first = 1 if name == _REQUEST_ERROR else 0
+    if not name.endswith((*_ERRORS, _REQUEST_ERROR)) or len(node.args) <= first:
+        return
+    sentence = node.args[first]
+    values = [sentence] if not isinstance(sentence, ast.Name) else _values_of(sentence.id, tree)
+    for value in values:
+        parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        yield from (text for text in map(template_of, parts) if text is not None)
+
+
+def _values_of(name: str, tree: ast.AST) -> list[ast.expr]:
+    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    return [node.value for node in assignments if ast.unparse(node.targets[0]) == name]
 
 
 def _texts_of(node: ast.AST, place: str) -> Iterator[str]:

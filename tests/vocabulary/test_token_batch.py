@@ -18,6 +18,7 @@ def test_a_batch_is_padded_to_its_longest_sequence(tokenizer: Tokenizer):
     assert batch.attention_mask.tolist() == [[1] * 6, [1] * 5 + [0]]
     assert (len(batch), repr(batch)) == (2, "TokenBatch(2 sequences of up to 6 tokens)")
     assert [*batch.to_dict()] == [*{**batch}] == ["input_ids", "token_type_ids", "attention_mask"]
+    assert [(name, values.shape) for name, values in batch.items()] == [(name, (2, 6)) for name in batch]
     assert batch["input_ids"] is batch.input_ids
     with pytest.raises(KeyError, match="labels"):
         batch["labels"]

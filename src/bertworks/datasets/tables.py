@@ -74,7 +74,7 @@ def json_value(value: Any, location: str) -> Any:
     if value is None or type(value).__name__ in _MISSING_TYPES:
         return None
     if isinstance(value, str):
-        return str(value)  # numpy has its own class
+        return _json_text(str(value), location)  # numpy has its own class
     if isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -88,6 +88,16 @@ def json_value(value: Any, location: str) -> Any:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     raise InputError(f"{location}: {show_value(value)} is of type {type(value).__name__}; give text or a number")
+
+
+def _json_text(value: str, location: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{location}: {show_value(value)} has half of a surrogate pair, no character; correct it"
+        ) from None
+    return value
 
 
 def _json_number(value: float, location: str) -> float | None:

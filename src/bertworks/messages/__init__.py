@@ -28,9 +28,16 @@ def language() -> str:
     return "zh" if value.lower().startswith("zh") else "en"
 
 
-def localize(text: str) -> str:
-    """Return a message in the language of the user."""
-    return text if language() == "en" else _translate(text, language())
+def requested_language(accept_language: str) -> str:
+    """Return the first language of an Accept-Language header that there is, else that of the environment."""
+    codes = (tag.strip()[:2].lower() for tag in accept_language.split(","))
+    return next((code for code in codes if code in LANGUAGES), language())
+
+
+def localize(text: str, code: str | None = None) -> str:
+    """Return a message in a language, by default that of the user."""
+    code = code or language()
+    return text if code == "en" else _translate(text, code)
 
 
 def fill(template: str, *values: object) -> str:
@@ -124,8 +131,17 @@ def _translation_by_sentence(text: str, code: str) -> tuple[str, int]:
     sentences = _SENTENCE_END.split(text)
     if len(sentences) == 1:
         return text, len(text)
-    translations = [_best_translation(sentence, code) for sentence in sentences]
+    translations = [_translate_sentence(sentence, code) for sentence in sentences]
     return _join_sentences([translation for translation, _ in translations]), sum(count for _, count in translations)
+
+
+def _translate_sentence(sentence: str, code: str) -> tuple[str, int]:
+    """Return a sentence of several; the entry of a message that may also stand alone has no full stop."""
+    best = _best_translation(sentence, code)
+    if sentence.endswith("."):
+        message, num_kept = _best_translation(sentence[:-1], code)
+        best = min(best, (f"{message}。", num_kept), key=lambda pair: pair[1])
+    return best
 
 
 def _join_sentences(sentences: list[str]) -> str:

@@ -39,7 +39,7 @@ def download_snapshot(name: str, revision: str | None, patterns: list[str]) -> P
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except Exception as error:  # the client, its two transports and the OS have no other common base
-        raise _explain_hub_error(error, name, revision) from error
+        raise _explain_hub_error(error, name, revision) from None  # its own chain fills screens
 
 
 def _explain_hub_error(error: Exception, name: str, revision: str | None) -> BertworksError:

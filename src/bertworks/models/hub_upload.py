@@ -32,7 +32,7 @@ def push_folder(folder: Path, upload: Upload) -> str:
             repo_id=upload.name, folder_path=folder, revision=upload.branch, commit_message=upload.message
         )
     except Exception as error:  # the client and its transports have no other common base
-        raise _explain(error, upload) from error
+        raise _explain(error, upload) from None
     return str(commit.oid)
 
 

@@ -146,7 +146,8 @@ def _add_page(app: FastAPI) -> None:
 
 async def _handle_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    body = error.to_dict(request.scope["request_id"], request.scope["path"])
+    accept_language = request.headers.get("accept-language", "")
+    body = error.to_dict(request.scope["request_id"], request.scope["path"], accept_language)
     return json_response(body, error.status, error.headers)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bertworks.messages import localize, requested_language
+
 # The machine-readable type of each status.
 ERROR_TYPES = {
     400: "bad_request",
@@ -45,11 +47,12 @@ class RequestError(Exception):
         self.headers = dict(headers or {})
         self.type = error_type or ERROR_TYPES.get(status, "error")
 
-    def to_dict(self, request_id: str, path: str = "") -> dict[str, Any]:
-        """Return the body of the response to a request for that path."""
+    def to_dict(self, request_id: str, path: str = "", accept_language: str = "") -> dict[str, Any]:
+        """Return the body of the response to a request for that path, in the language that the request asks for."""
+        message = localize(self.message, requested_language(accept_language))
         if path in TEI_PATHS:
-            return {"error": self.message, "error_type": self.tei_type}
-        return {"error": {"type": self.type, "message": self.message, "request_id": request_id}}
+            return {"error": message, "error_type": self.tei_type}
+        return {"error": {"type": self.type, "message": message, "request_id": request_id}}
 
     @property
     def tei_type(self) -> str:

@@ -77,10 +77,11 @@ class ServedModel:
 
     def missing_capability_message(self, capability: str) -> str:
         """Return the error message for an endpoint that the model does not support."""
-        reason = ""
-        if capability == "attention":
-            reason = " (its encoder has no attention)" if self.is_inspectable else " (it is an exported graph)"
-        return f"this model does not support {capability}{reason}; it supports {', '.join(self.capabilities)}"
+        supported = ", ".join(self.capabilities)
+        if capability != "attention":
+            return f"this model does not support {capability}; it supports {supported}"
+        reason = "its encoder has no attention" if self.is_inspectable else "it is an exported graph"
+        return f"this model does not support attention ({reason}); it supports {supported}"
 
     @property
     def max_length(self) -> int:

@@ -161,7 +161,8 @@ class Guard:
         start_time = time.monotonic()
         headers = dict(scope["headers"])
         request_id = scope["request_id"] = request_id_of(headers)
-        sender = _ResponseSender(send, scope["path"], request_id)
+        accept_language = headers.get(b"accept-language", b"").decode("latin-1")
+        sender = _ResponseSender(send, scope["path"], request_id, accept_language)
         body = _BoundedBody(receive, self.limits, asyncio.get_running_loop().time() + self.limits.seconds)
         self.state.num_open += 1
         try:
@@ -269,7 +270,8 @@ class _ResponseSender:
     send: Send
     path: str
     request_id: str
-    status: int = 499  # the client disconnected before the response
+    accept_language: str
+    status: int = field(default=499, kw_only=True)  # the client disconnected before the response
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -286,7 +288,7 @@ class _ResponseSender:
     async def send_error(self, error: RequestError, must_close: bool) -> None:
         if self.status != 499:  # the response has started
             raise error
-        body = orjson.dumps(error.to_dict(self.request_id, self.path))
+        body = orjson.dumps(error.to_dict(self.request_id, self.path, self.accept_language))
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
         if must_close:
             headers["Connection"] = "close"

@@ -209,8 +209,8 @@ class TeiEndpoints:
         candidates = list(models.values()) if name is None else [models[name]]
         served = next(filter(is_suitable, candidates), None)
         if served is None:
-            subject = "no served model" if name is None else f"the model '{name}' is none that"
-            raise RequestError(424, f"{subject} {purpose}")
+            message = f"no served model {purpose}" if name is None else f"the model '{name}' is none that {purpose}"
+            raise RequestError(424, message)
         request.scope["model"] = served.name  # label of the metrics
         return served
 

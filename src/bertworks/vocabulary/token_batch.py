@@ -5,7 +5,7 @@ B sequences, T positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import ItemsView, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,12 @@ class TokenBatch:
 
     def keys(self) -> tuple[str, ...]:
         return _NAMES
+
+    def items(self) -> ItemsView[str, Ints]:
+        return self.to_dict().items()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
 
     def __getitem__(self, name: str) -> Ints:
         if name not in _NAMES:

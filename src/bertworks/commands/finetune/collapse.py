@@ -55,7 +55,7 @@ class Collapse:
             remedy = "There are no restarts left: the model is saved as it is."
         else:
             changes = " and ".join(f"{name} = {_show(value)}" for name, value in self.changes.items())
-            remedy = f"The run is restarted with {changes or 'another seed'}."
+            remedy = f"The run is restarted with {changes}." if changes else "The run is restarted with another seed."
         return f"{self.observation} {self.cause} {remedy}"
 
 
@@ -92,26 +92,31 @@ def _diagnose(class_probs: npt.NDArray[np.float64], evidence: TrainingEvidence) 
     entropy = float(-(class_probs * np.log(class_probs)).sum())
     last_loss = float(np.mean(losses[-max(1, len(losses) // 5) :])) if len(losses) else math.nan
     seen = f"The training loss ended at {last_loss:.3f}; knowing the class frequencies alone gives {entropy:.3f}."
+
+    def conclude(sentence: str) -> str:
+        return f"{seen} {sentence}"  # each sentence is a message of the catalogue
+
     if not last_loss <= _DIVERGED_RATIO * entropy:
-        return f"{seen} So training diverged: the learning rate is too high.", _slower(recipe)
+        return conclude("So training diverged: the learning rate is too high."), _slower(recipe)
     if class_probs.max() >= _DOMINANT_RATIO:
         cause = f"One class is {class_probs.max():.0%} of the examples."
         can_weight = evidence.can_weight_classes and not recipe.class_weights
         return cause, {"class_weights": "balanced"} if can_weight else _longer(recipe)
     if last_loss < _LEARNED_RATIO * entropy:
-        cause = f"{seen} So train was learned, but nothing that holds for dev: check that both are labelled alike."
+        cause = conclude("So train was learned, but nothing that holds for dev: check that both are labelled alike.")
         return cause, {"epochs": max(1, recipe.epochs // 2)}
     if recipe.learning_rate < evidence.default_learning_rate / 2 and not _is_tried(evidence, 1.0):
-        cause = f"{seen} So nothing was learned: learning rate {recipe.learning_rate:g} is too low for this model."
+        cause = conclude(f"So nothing was learned: learning rate {recipe.learning_rate:g} is too low for this model.")
         return cause, {"learning_rate": evidence.default_learning_rate}
     if len(losses) < _FEW_STEPS:
-        return f"{seen} So nothing was learned: {len(losses):,} steps are too few.", _longer(recipe)
-    cause = f"{seen} So nothing was learned in {len(losses):,} steps at learning rate {recipe.learning_rate:g}."
+        return conclude(f"So nothing was learned: {len(losses):,} steps are too few."), _longer(recipe)
+    cause = conclude(f"So nothing was learned in {len(losses):,} steps at learning rate {recipe.learning_rate:g}.")
     factor = next(
         (one for one in (1 / _LEARNING_RATE_FACTOR, _LEARNING_RATE_FACTOR) if not _is_tried(evidence, one)), None
     )
     if factor is None:
-        return f"{cause} Other learning rates did not help: check that the labels match the texts.", _longer(recipe)
+        advice = "Other learning rates did not help: check that the labels match the texts."
+        return f"{cause} {advice}", _longer(recipe)
     return cause, {"learning_rate": _rounded(factor * evidence.default_learning_rate)}
 
 
