@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -250,4 +251,12 @@ def test_invalid_hashes_are_refused(folder: Path, entries: object, message: str)
 def test_a_flipped_bit_in_bertworks_json_is_noticed(folder: Path, position: int):
     flip_bit(folder / "bertworks.json", position)
     with pytest.raises(FolderError, match=r"bertworks\.json"):
+        check_model_files(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(folder: Path, name: str):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(FolderError, match=f"{name} cannot be read: it is a pipe or a device, not a file"):
         check_model_files(folder)
