@@ -221,6 +221,14 @@ def test_json_that_is_missing_or_damaged_is_described(tmp_path: Path):
         read_json(tmp_path / "a.json", "a model folder")
 
 
+def test_a_pipe_or_device_is_not_read_as_json(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.json")  # nobody writes to it: reading would wait forever
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "zero.json"):
+        with pytest.raises(FolderError, match=f"{name} cannot be read: it is a pipe or a device, not a file; check"):
+            read_json(tmp_path / name, "a model folder")
+
+
 def test_an_unreadable_file_is_not_called_damaged(tmp_path: Path):
     (tmp_path / "config.json").mkdir()
     with pytest.raises(FolderError) as error:

@@ -12,12 +12,12 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from bertworks.errors import FolderError, SettingsError
-from bertworks.reading import parse_json, unreadable_reason
+from bertworks.reading import check_regular, parse_json, unreadable_reason
 
 # The lock of a folder is a file of this name in it, or with this ending beside it (see `folder_lock`).
 LOCK = ".lock"
@@ -62,12 +62,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def staged_folder(path: Path) -> Iterator[Path]:
+def staged_folder(path: Path, obsolete: Collection[str] = ()) -> Iterator[Path]:
     """Yield an empty folder to write into; if the block succeeds, flush all files and rename it to `path`.
 
     If `path` is a folder that holds something, the new files replace those of the same name there, and other files
-    stay. On any error `path` is unchanged, and the staged folder is removed; that of a killed process is removed by the
-    next one.
+    stay, but for those in `obsolete`. On any error `path` is unchanged, and the staged folder is removed; that of a
+    killed process is removed by the next one.
     """
     name = _temporary_name(path)
     staged = path / name if _must_stage_inside(path) else path.with_name(name)
@@ -80,7 +80,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
             staged.mkdir(parents=True)
             yield staged
             _flush_tree(staged)
-            _replace_entries(staged, path)
+            _replace_entries(staged, path, obsolete)
             flush_folder(staged.parent)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
@@ -229,13 +229,15 @@ def _flush_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _replace_entries(source: Path, target: Path) -> None:
-    """Move the entries of a folder to `target`; at once, where the system can exchange two folders."""
+def _replace_entries(source: Path, target: Path, obsolete: Collection[str]) -> None:
+    """Move the entries of a folder to `target`, without the obsolete ones there; at once, where the system can exchange
+    two folders."""
+    new_names = {entry.name for entry in source.iterdir()}
     if source.parent != target and not (target.is_dir() and any(target.iterdir())):
         source.rename(target)
         return
     if source.parent != target:
-        _link_missing_entries(target, source)
+        _link_missing_entries(target, source, obsolete)
         _copy_ownership(target, source)
         _flush_folders(source)
         if _exchange(source, target):
@@ -244,13 +246,16 @@ def _replace_entries(source: Path, target: Path) -> None:
         if entry.is_dir():
             shutil.rmtree(target / entry.name, ignore_errors=True)
         entry.replace(target / entry.name)
+    for name in obsolete:
+        if name not in new_names:
+            remove_entry(target / name)
 
 
-def _link_missing_entries(source: Path, target: Path) -> None:
+def _link_missing_entries(source: Path, target: Path, obsolete: Collection[str]) -> None:
     """Give `target` the entries of `source` that it lacks: the same files, or copies where there are no hard links."""
     for entry in source.iterdir():
         copy = target / entry.name
-        if copy.exists() or copy.is_symlink():
+        if copy.exists() or copy.is_symlink() or entry.name in obsolete:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.copytree(entry, copy, symlinks=True, copy_function=_link_or_copy)
@@ -339,6 +344,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, description: str) -> Any:
     """Return the JSON in `path`; `description` says in errors what the file should be, e.g. "a model folder"."""
     try:
+        check_regular(path)
         return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FolderError(f"{path.parent} has no {path.name}: it is not, or not yet, {description}") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,13 @@ def check_path(path: Path) -> None:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise InputError(f"{path} cannot be read: {unreadable_reason(error)}") from None
+
+
+def check_regular(path: Path) -> None:
+    """Raise an OSError for a pipe or a device, whose content may never come or never end."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(None, "it is a pipe or a device, not a file")
 
 
 def _too_deep() -> str:

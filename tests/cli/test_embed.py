@@ -13,6 +13,7 @@ from encoder_folder import write_random_bert
 
 from bertworks.encoders.bert import BertConfig
 from bertworks.inference.model import load
+from bertworks.integrity.model_files import accept_changes
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气好坏我们去公园玩吧，。", "hello", "##s"]
@@ -37,6 +38,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pooled" / "modules.json").write_text(json.dumps(modules))
     (folder / "pooled" / "Pooling").mkdir()
     (folder / "pooled" / "Pooling" / "config.json").write_text('{"pooling_mode": ["cls", "max"]}')
+    accept_changes(folder / "pooled")
     return folder
 
 

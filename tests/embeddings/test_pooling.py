@@ -150,6 +150,12 @@ def test_length_case_and_prompt_are_read(tmp_path: Path):
         (["Transformer"], {}, "has no Pooling"),
         (["Transformer", "Pooling"], {"1_Pooling/config.json": {"pooling_mode": "median"}}, "pooling 'median'"),
         (["Transformer", "Pooling"], {"1_Pooling/config.json": [1]}, "must contain a JSON object"),
+        (["Transformer", "Pooling"], {}, "1_Pooling has no config.json, which states the pooling"),
+        (
+            ["Transformer", "Pooling"],
+            {"1_Pooling/config.json": {"pooling_mode_mean_tokens": False, "pooling_mode_attention": True}},
+            "states pooling_mode_attention, which is not supported",
+        ),
         ([], {"modules.json": {"type": "Pooling"}}, "must be a list of modules"),
         (
             ["Transformer", "Pooling"],

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bertworks.embeddings.vector_modules import read_dense
+from bertworks.embeddings.vector_modules import read_dense, read_layer_norm
 from bertworks.errors import FolderError
 
 WEIGHT, BIAS = torch.tensor([[1.0, 2.0], [0.0, -1.0], [3.0, 0.0]]), torch.tensor([0.5, 0.0, -1.0])
@@ -72,3 +72,32 @@ def test_missing_weights_are_refused(tmp_path: Path):
         read_dense(tmp_path)
     with pytest.raises(FolderError, match=r"has no matrix 'linear\.weight'"):
         read_dense(write_dense(tmp_path / "dense", {"other": WEIGHT}))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"linear.bias": torch.ones(1)}, r"'linear.bias' should have shape \(3,\), but has \(1,\)"),
+        ({"residual.weight": torch.ones(2, 3)}, r"'residual.weight' should have shape \(3, 2\), but has \(2, 3\)"),
+        ({}, "has no 'residual.weight', which use_residual needs"),
+    ],
+)
+def test_tensors_of_a_dense_layer_that_do_not_fit_are_refused(tmp_path: Path, tensors: dict, message: str):
+    folder = write_dense(tmp_path / "dense", {"linear.weight": WEIGHT, **tensors}, use_residual=True)
+    with pytest.raises(FolderError, match=message):
+        read_dense(folder)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "message"),
+    [
+        (torch.ones(2), torch.ones(3), r"'norm.bias' should have shape \(2,\), but has \(3,\)"),
+        (torch.ones(1, 2), torch.ones(2), r"'norm.weight' should have shape \(2,\), but has \(1, 2\)"),
+    ],
+)
+def test_tensors_of_a_norm_that_do_not_fit_are_refused(
+    tmp_path: Path, weight: torch.Tensor, bias: torch.Tensor, message: str
+):
+    save_file({"norm.weight": weight, "norm.bias": bias}, tmp_path / "model.safetensors")
+    with pytest.raises(FolderError, match=message):
+        read_layer_norm(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bertworks.integrity.model_files import (
     accept_changes,
     check_model_files,
     is_as_written,
+    staged_model_folder,
     verify_model_files,
     write_metadata,
 )
@@ -98,6 +100,14 @@ def remove_pooling(folder: Path) -> None:
     (folder / "1_Pooling" / "config.json").unlink()
 
 
+def add_modules(folder: Path) -> None:
+    (folder / "modules.json").write_text('[{"type": "models.Pooling", "path": ""}]')
+
+
+def add_tokens(folder: Path) -> None:
+    (folder / "added_tokens.json").write_text('{"film": 9}')
+
+
 def change_two(folder: Path) -> None:
     drop_layer(folder)
     swap_lines(folder)
@@ -108,6 +118,8 @@ BY_HAND = {
     "vocab.txt was": swap_lines,
     "config.json was": drop_layer,
     "1_Pooling/config.json was": remove_pooling,
+    "modules.json was": add_modules,
+    "added_tokens.json was": add_tokens,
     "config.json, vocab.txt were": change_two,
 }
 
@@ -120,14 +132,32 @@ def test_changes_by_hand_are_told_from_damage_and_can_be_accepted(
     with pytest.raises(FolderError) as caught:
         check_model_files(folder)
     assert str(caught.value) == (
-        f"{folder}: {names} changed or removed after the model was written, probably by hand; if that was you, accept "
-        f"it with `bertworks verify --accept {folder}`, else copy or download the model again"
+        f"{folder}: {names} changed, added or removed after the model was written, probably by hand; if that was "
+        f"you, accept it with `bertworks verify --accept {folder}`, else copy or download the model again"
     )
     accepted = accept_changes(folder)
     assert accepted == names.rpartition(" ")[0].split(", ")
     expected = {**METADATA, "temperature": 2.5} if change is set_temperature else METADATA
     assert check_model_files(folder) == expected
     assert accept_changes(folder) == []
+
+
+def test_files_of_the_model_that_was_there_do_not_stay(folder: Path):
+    (folder / "notes.txt").write_text("mine")
+    (folder / "README.md").write_text("# My model\n")
+    with staged_model_folder(folder) as staged:
+        (staged / "config.json").write_text("{}")
+        write_metadata(staged, METADATA)
+    names = {path.name for path in folder.iterdir()}
+    assert names == {".gitattributes", "README.md", "bertworks.json", "config.json", "notes.txt"}
+    assert check_model_files(folder) == METADATA
+
+
+def test_a_damaged_model_can_be_written_again(folder: Path):
+    (folder / "bertworks.json").write_text("{")
+    with staged_model_folder(folder) as staged:
+        (staged / "config.json").write_text("{}")
+    assert (folder / "config.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize(
@@ -221,4 +251,12 @@ def test_invalid_hashes_are_refused(folder: Path, entries: object, message: str)
 def test_a_flipped_bit_in_bertworks_json_is_noticed(folder: Path, position: int):
     flip_bit(folder / "bertworks.json", position)
     with pytest.raises(FolderError, match=r"bertworks\.json"):
+        check_model_files(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(folder: Path, name: str):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(FolderError, match=f"{name} cannot be read: it is a pipe or a device, not a file"):
         check_model_files(folder)

@@ -145,6 +145,15 @@ def test_an_adapter_of_a_bare_encoder_has_names_without_a_prefix(base: Path, tmp
         ({"trainable_token_indices": [3]}, "trainable_token_indices is .*, which is not supported"),
         ({"base_model_name_or_path": None}, "names no base model"),
         ({"r": 0}, "r and lora_alpha must be numbers above 0"),
+        ({"r": True}, "r and lora_alpha must be numbers above 0"),
+        ({"r": 10**400}, "r and lora_alpha must be numbers above 0"),
+        ({"lora_alpha": math.nan}, "r and lora_alpha must be numbers above 0"),
+        ({"lora_alpha": math.inf}, "r and lora_alpha must be numbers above 0"),
+        ({"r": 7}, "the rank of '.*query' is 7, but its matrices have 2"),
+        ({"rank_pattern": {"query": 3}}, "the rank of '.*query' is 3, but its matrices have 2"),
+        ({"rank_pattern": [3]}, "rank_pattern must be a table of names"),
+        ({"alpha_pattern": {"(": 3}}, r"the pattern '\(' cannot be used \(missing \)"),
+        ({"alpha_pattern": {"(.|[a-z])+[A-Z]": 3}}, r"the pattern .* cannot be used \(.*timed out\)"),
     ],
 )
 def test_what_cannot_be_merged_is_refused(base: Path, tmp_path: Path, settings: dict, message: str):
@@ -173,3 +182,17 @@ def test_an_adapter_of_gpt_has_the_tokenizer_of_its_base_without_special_tokens(
         peer.get_parameter(f"{name}.weight").add_((second @ first).T)
         logits = peer(torch.tensor([[vocab.index(token) for token in ("c", "a", "t</w>")]])).logits[0]
     assert model.predict("cat").logits.tolist() == pytest.approx(logits.tolist(), abs=1e-5)
+
+
+def test_an_adapter_without_matrices_is_refused(base: Path, tmp_path: Path):
+    tensors = write_adapter(tmp_path / "adapter", base)
+    head = {name: values for name, values in tensors.items() if name.startswith("classifier")}
+    save_file(head, tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(FolderError, match="has no matrices lora_A and lora_B"):
+        read_folder(tmp_path / "adapter")
+
+
+def test_an_adapter_of_an_adapter_is_refused(base: Path, tmp_path: Path):
+    write_adapter(tmp_path / "adapter", tmp_path / "adapter")
+    with pytest.raises(FolderError, match="is an adapter, too; merge that one with PEFT"):
+        read_folder(tmp_path / "adapter")

@@ -53,5 +53,23 @@ def test_a_module_outside_of_the_folder_is_refused(tmp_path: Path):
     (tmp_path / "modules.json").write_text('[{"type": "models.Pooling", "path": "../other"}]')
     with pytest.raises(FolderError, match=r"names '\.\./other', which is no folder of this one"):
         read_modules(tmp_path)
+    (tmp_path / "modules.json").write_text('[{"type": "models.Pooling", "path": ".."}]')
+    with pytest.raises(FolderError, match=r"names '\.\.', which is no folder of this one"):
+        read_modules(tmp_path)
     (tmp_path / "modules.json").write_text('[{"type": "models.StaticEmbedding", "path": "."}]')
     assert read_modules(tmp_path)[0]["path"] == ""
+
+
+@pytest.mark.parametrize("content", ["[]", '[{"type": "models.Pooling", "path": null}]', '[{"path": ""}]', "[1]"])
+def test_what_is_no_list_of_modules_is_refused(tmp_path: Path, content: str):
+    (tmp_path / "modules.json").write_text(content)
+    with pytest.raises(FolderError, match="must be a list of modules, each with type and path"):
+        read_modules(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "true", '"128"', "12.5"])
+def test_a_maximum_length_that_is_none_is_refused(tmp_path: Path, value: str):
+    folder = write_sentence_model(tmp_path / "model")
+    (folder / "sentence_bert_config.json").write_text(f'{{"max_seq_length": {value}}}')
+    with pytest.raises(FolderError, match=r"max_seq_length is .*; it must be a number of tokens, or null"):
+        read_max_length(folder)

@@ -92,12 +92,11 @@ def sentence_model(folder: Path) -> Path:
     """A folder of sentence-transformers without a pooler: the normalized vector of the first token."""
     tensors = to_hf_names(encoder().state_dict(), tensor_names(CONFIG))
     tensors = {name: values for name, values in tensors.items() if ".pooler." not in name}
-    write_folder(folder, config_to_dict(CONFIG, ["BertModel"]), tensors, tokenizer(), {})
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    files = {"modules.json": modules, "1_Pooling/config.json": {"pooling_mode_cls_token": True}}
+    others = {name: json.dumps(content).encode() for name, content in files.items()}
+    write_folder(folder, config_to_dict(CONFIG, ["BertModel"]), tensors, tokenizer(), {}, others)
     return folder
 
 

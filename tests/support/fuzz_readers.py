@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import zstandard
 from exported_models import pretrained
 from numbered_corpus import SPECIALS
+from safetensors.torch import save_file
 from small_models import TASKS as SMALL_TASKS
 from small_models import TOKENS, write_finetuned, write_sentence_model, write_tokenizer
 
@@ -55,6 +57,7 @@ from bertworks.vocabulary.training import VocabularySettings, train
 
 TEXT = "The cat sat on the mat. It was a good film, and John lives in Paris.\n\nWho sat on the mat? 我喜欢看电影。\n"
 TF1 = Path(__file__).parents[1] / "models" / "fixtures" / "tf1" / "release"
+SENTENCEPIECE = Path(__file__).parents[1] / "vocabulary" / "fixtures" / "sentencepiece" / "bpe.model"
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,67 @@ def _tokenize(folder: Path) -> None:
     tokenizer = Tokenizer.load(folder)
     tokenizer.encode(TEXT, parse_masks=True)
     tokenizer.encode_sentences(TEXT.splitlines())
+
+
+def _merges_folder(folder: Path) -> None:
+    """Write what came before tokenizer.json: vocab.json with merges.txt, and the files that name further tokens."""
+    folder.mkdir(parents=True)
+    backend = train(TEXT.splitlines() * 3, VocabularySettings(kind="byte-bpe", vocab_size=280))
+    backend.model.save(str(folder))
+    added = {"<e1>": backend.get_vocab_size()}
+    (folder / "added_tokens.json").write_text(json.dumps(added))
+    special = {"bos_token": "[CLS]", "mask_token": {"content": "[MASK]", "lstrip": True, "rstrip": False}}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    decoder = {str(number): {"content": token, "special": False} for token, number in added.items()}
+    config = {"tokenizer_class": "RobertaTokenizer", "cls_token": "[CLS]", "added_tokens_decoder": decoder}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def _sentencepiece_folder(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    shutil.copy(SENTENCEPIECE, folder / "spiece.model")
+    (folder / "config.json").write_text(json.dumps({"model_type": "albert"}))
+
+
+def _adapter_folder(folder: Path) -> None:
+    base = write_finetuned(folder / "base", SMALL_TASKS["classify"])
+    generator, size = torch.Generator().manual_seed(0), read_folder(base).encoder_config.hidden_size
+    module, shapes = "bert.encoder.layer.0.attention.self.query", {"A": (2, size), "B": (size, 2)}
+    tensors = {
+        f"base_model.model.{module}.lora_{part}.weight": torch.randn(shape, generator=generator)
+        for part, shape in shapes.items()
+    }
+    (folder / "adapter").mkdir()
+    save_file(tensors, folder / "adapter" / "adapter_model.safetensors")
+    patterns = {"rank_pattern": {"value": 4}, "alpha_pattern": {r"self\.query": 3}}
+    settings = {"peft_type": "LORA", "base_model_name_or_path": str(base), "r": 2, "lora_alpha": 4, "use_dora": False}
+    (folder / "adapter" / "adapter_config.json").write_text(json.dumps({**settings, **patterns}))
+
+
+def _read_adapter(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:  # no name of a base model is looked up in the network
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        _read_encoder(folder / "adapter")
+
+
+def _dense_folder(folder: Path) -> None:
+    write_sentence_model(folder)
+    size = read_folder(folder).encoder_config.hidden_size
+    names = ("Dense", "LayerNorm")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules += [{"path": f"{index}_{name}", "type": f"models.{name}"} for index, name in enumerate(names, 3)]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    tensors = {
+        "3_Dense": {"linear.weight": torch.ones(4, size), "linear.bias": torch.ones(4)},
+        "4_LayerNorm": {"norm.weight": torch.ones(4), "norm.bias": torch.ones(4)},
+    }
+    for name, values in tensors.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps({"activation_function": "torch.nn.Tanh"}))
+        save_file(values, folder / name / "model.safetensors")
+    prompts = {"prompts": {"query": "who "}, "default_prompt_name": "query", "truncate_dim": 3}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
 
 
 # ---------------------------------------------------------------- recipes, corpora, records
@@ -362,6 +426,12 @@ VECTOR_FILES = {
     **dict.fromkeys(("folder/config.json", "folder/tokenizer.json", "folder/bertworks.json"), JSON),
 }
 SENTENCE_FILES = dict.fromkeys(("modules.json", "1_Pooling/config.json", "sentence_bert_config.json"), JSON)
+DENSE_FILES = {
+    **dict.fromkeys(
+        ("modules.json", "3_Dense/config.json", "4_LayerNorm/config.json", "config_sentence_transformers.json"), JSON
+    ),
+    **dict.fromkeys(("3_Dense/model.safetensors", "4_LayerNorm/model.safetensors"), BYTES),
+}
 VOCABULARIES = {"bpe": 60, "byte-bpe": 280, "unigram": 60, "words": 40}
 
 READERS: dict[str, Reader] = {
@@ -381,6 +451,25 @@ READERS: dict[str, Reader] = {
         100,
     ),
     "sentence-transformers": Reader(write_sentence_model, SENTENCE_FILES, _encode, 80),
+    "sentence-transformers with a dense layer": Reader(_dense_folder, DENSE_FILES, _encode, 80),
+    "LoRA adapter": Reader(
+        _adapter_folder,
+        {"adapter/adapter_config.json": JSON, "adapter/adapter_model.safetensors": BYTES},
+        _read_adapter,
+        120,
+    ),
+    "vocab.json and merges.txt": Reader(
+        _merges_folder,
+        {
+            "merges.txt": BYTES,
+            **dict.fromkeys(
+                ("vocab.json", "added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"), JSON
+            ),
+        },
+        _tokenize,
+        150,
+    ),
+    "SentencePiece": Reader(_sentencepiece_folder, {"spiece.model": BYTES, "config.json": JSON}, _tokenize, 120),
     "ONNX folder": Reader(
         _onnx_folder,
         {f"onnx/{name}": JSON for name in ("config.json", "bertworks.json", "tokenizer.json")},

@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 import transformers
 
-from bertworks.errors import InputError
+from bertworks.errors import FolderError, InputError
 from bertworks.vocabulary.tokenizer import Tokenizer
 
 BYTES = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
@@ -109,4 +109,14 @@ def test_a_missing_merges_txt_and_other_json_are_refused(tmp_path: Path):
         Tokenizer.load(folder)
     (folder / "vocab.json").write_text("{")
     with pytest.raises(InputError, match="is not valid JSON"):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"cls_token": "\\ud800"}', '{"added_tokens_decoder": {"9": {"content": "\\ud800"}}}']
+)
+def test_half_a_surrogate_pair_is_no_token(tmp_path: Path, content: str):
+    folder = write(tmp_path, ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a"], [])
+    (folder / "tokenizer_config.json").write_text(content)
+    with pytest.raises(FolderError, match=r"tokenizer_config\.json is not valid JSON: .*surrogates not allowed"):
         Tokenizer.load(folder)

@@ -265,6 +265,8 @@ def _add_module(pooling: Pooling, folder: Path, module_type: str, path: Path) ->
         return replace(pooling, kinds=("mean",), with_specials=False, is_unlimited=True)
     if module_type == "Pooling":
         settings = _read_settings(path / "config.json")
+        if not (path / "config.json").is_file():
+            raise FolderError(f"{path} has no config.json, which states the pooling; copy the model's own files")
         include_prompt = bool(settings.get("include_prompt", True))
         return replace(pooling, kinds=_read_kinds(settings, path / "config.json"), include_prompt=include_prompt)
     if module_type == "Normalize":
@@ -281,6 +283,9 @@ def _add_module(pooling: Pooling, folder: Path, module_type: str, path: Path) ->
 
 
 def _read_kinds(settings: dict[str, Any], path: Path) -> tuple[str, ...]:
+    for switch, is_on in settings.items():
+        if switch.startswith("pooling_mode_") and switch not in _SWITCHES and is_on:
+            raise FolderError(f"{path} states {switch}, which is not supported; it may have: {', '.join(_SWITCHES)}")
     modes = settings.get("pooling_mode") or [name for switch, name in _SWITCHES.items() if settings.get(switch)]
     names = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])] or ["mean"]
     unknown = [show_value(name) for name in names if name not in POOLINGS]

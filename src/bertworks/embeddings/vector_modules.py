@@ -69,8 +69,16 @@ def read_dense(folder: Path) -> VectorModule:
     if "linear.weight" not in tensors or tensors["linear.weight"].ndim != 2:
         raise FolderError(f"{folder} has no matrix 'linear.weight'; copy the model's own files")
     weight, bias = tensors["linear.weight"], tensors.get("linear.bias")  # (O, I), (O,)
-    residual = tensors.get("residual.weight")
+    residual = tensors.get("residual.weight")  # (O, I)
     has_residual, activate = bool(settings.get("use_residual")), _ACTIVATIONS[name]
+    output_size, input_size = weight.shape
+    _check_shape(folder, "linear.bias", bias, (output_size,))
+    if has_residual:
+        _check_shape(folder, "residual.weight", residual, weight.shape)
+        if residual is None and output_size != input_size:
+            raise FolderError(
+                f"{folder} has no 'residual.weight', which use_residual needs; copy the model's own files"
+            )
 
     def apply(vectors: Floats) -> Floats:
         result = activate(vectors @ weight.T + (0 if bias is None else bias))
@@ -78,7 +86,6 @@ def read_dense(folder: Path) -> VectorModule:
             return result
         return result + (vectors if residual is None else vectors @ residual.T)
 
-    output_size, input_size = weight.shape
     return VectorModule(f"{folder.name} ({_digest(tensors, name, has_residual)})", input_size, output_size, apply)
 
 
@@ -96,7 +103,9 @@ def read_layer_norm(folder: Path) -> VectorModule:
     if not {"norm.weight", "norm.bias"} <= set(tensors):
         raise FolderError(f"{folder} has no 'norm.weight' and 'norm.bias'; copy the model's own files")
     weight, bias = tensors["norm.weight"], tensors["norm.bias"]  # (I,)
-    (size,) = weight.shape
+    size = weight.size
+    for name in ("norm.weight", "norm.bias"):
+        _check_shape(folder, name, tensors[name], (size,))
 
     def apply(vectors: Floats) -> Floats:
         centered = vectors - vectors.mean(axis=1, keepdims=True)
@@ -113,6 +122,13 @@ def check_sentence_module(folder: Path, kind: str) -> None:
     inputs = settings.get("module_input_name") or "sentence_embedding"
     if {inputs, settings.get("module_output_name") or inputs} != {"sentence_embedding"}:
         raise FolderError(f"{path}: a {kind} module of other values than the sentence embedding is not supported")
+
+
+def _check_shape(folder: Path, name: str, tensor: Floats | None, shape: tuple[int, ...]) -> None:
+    if tensor is not None and tensor.shape != shape:
+        raise FolderError(
+            f"{folder}: tensor '{name}' should have shape {shape}, but has {tensor.shape}; copy the model's own files"
+        )
 
 
 def _read_tensors(folder: Path) -> dict[str, Floats]:

@@ -17,7 +17,7 @@ from typing import Any
 from bertworks.integrity.verified_files import FileIdentity, verified_files
 from bertworks.parallel.workers import num_cores
 from bertworks.progress import Progress, ProgressCallback, ignore_progress
-from bertworks.reading import unreadable_reason
+from bertworks.reading import check_regular, unreadable_reason
 
 BLOCK_BYTES = 2**24
 _READ_BYTES = 2**20
@@ -170,6 +170,7 @@ class FileVerification:
         """Yield the ranges to hash, each with its file and the expected hash; runs under the lock."""
         for name, expected in self._hashes.items():
             try:
+                check_regular(self._folder / name)
                 identity = FileIdentity.of((self._folder / name).stat())
             except OSError as error:
                 self._problems[name] = problem_of(name, error)

@@ -7,6 +7,7 @@ older or foreign, is not checked. Files that nobody computes with, such as READM
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import json
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertworks.disk import read_json, write_json
+from bertworks.disk import read_json, staged_folder, write_json
 from bertworks.errors import FolderError
 from bertworks.integrity.hashing import (
     CHANGED,
@@ -37,10 +38,13 @@ _FILES, _CONTENT_HASH = "files", "content_sha256"
 _DOCUMENTS = ("*.md", "LICENSE*", "NOTICE*")
 # Not downloaded from the hub, and checked only if they exist.
 _OPTIONAL = ("certificate.json",)
+# What is read of a folder if it is there, and changes results: such a file must be one of those recorded.
+_READ = ("*.json", "*.model", "vocab.txt", "merges.txt")
 # Files that people edit; everything else is written by programs only.
 _TEXT_SUFFIXES = (".json", ".txt")
 # Control characters, which no text file of a model has.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_NOT_RECORDED = "it is not recorded"
 _COPY_AGAIN = "copy or download the model again"
 
 
@@ -51,6 +55,17 @@ class ModelFiles:
     metadata: dict[str, Any]
     hashes: Mapping[str, FileHash]
     is_changed: bool = False  # bertworks.json itself
+
+
+@contextlib.contextmanager
+def staged_model_folder(path: Path) -> Iterator[Path]:
+    """Like `staged_folder`; the files of a model that was there do not stay: they would be read as this one's."""
+    try:
+        recorded = {name.partition("/")[0] for name in _read(path).hashes if not _is_document(name)}
+    except FolderError:  # damaged, and replaced now
+        recorded = set()
+    with staged_folder(path, recorded) as staged:
+        yield staged
 
 
 def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> None:
@@ -67,7 +82,9 @@ def check_model_files(folder: Path, names: Collection[str] | None = None) -> dic
     if files.is_changed:
         raise FolderError(_by_hand_message(folder, [METADATA_FILE]))
     hashes = {name: expected for name, expected in files.hashes.items() if names is None or name in names}
-    _raise_problems(folder, [problem for problem in _find_problems(folder, hashes) if not _is_document(problem.name)])
+    added = [problem for problem in _added_files(folder, files.hashes) if names is None or problem.name in names]
+    problems = [*_find_problems(folder, hashes), *added]
+    _raise_problems(folder, [problem for problem in problems if not _is_document(problem.name)])
     return files.metadata
 
 
@@ -88,12 +105,12 @@ def accept_changes(folder: Path) -> list[str]:
     if not files.hashes:
         write_metadata(folder, files.metadata)
         return [*_file_names(folder)]
-    problems = _find_problems(folder, files.hashes, use_memory=False)
+    added = _added_files(folder, files.hashes)
+    problems = [*_find_problems(folder, files.hashes, use_memory=False), *added]
     _raise_problems(folder, [problem for problem in problems if not _is_by_hand(folder, problem)])
     missing = {problem.name for problem in problems if problem.kind == MISSING}
-    _write(
-        folder, files.metadata, {name: hash_file(folder / name) for name in sorted(files.hashes) if name not in missing}
-    )
+    names = {*files.hashes, *(problem.name for problem in added)} - missing
+    _write(folder, files.metadata, {name: hash_file(folder / name) for name in sorted(names)})
     return [METADATA_FILE] * files.is_changed + [problem.name for problem in problems]
 
 
@@ -103,6 +120,7 @@ def verify_model_files(folder: Path, watch: ProgressCallback = ignore_progress) 
     if files.is_changed:
         raise FolderError(_by_hand_message(folder, [METADATA_FILE]))
     problems = _find_problems(folder, files.hashes, use_memory=False, watch=watch)
+    problems += _added_files(folder, files.hashes)
     _raise_problems(folder, [problem for problem in problems if not _is_document(problem.name)])
     return len(files.hashes)
 
@@ -163,6 +181,19 @@ def _find_problems(
     return [problem for problem in problems if not (problem.kind == MISSING and _is_optional(problem.name))]
 
 
+def _added_files(folder: Path, hashes: Mapping[str, FileHash]) -> list[FileProblem]:
+    """Return the files of a folder with hashes that are read and not recorded."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file()) if hashes else []
+    return [
+        FileProblem(name, CHANGED, _NOT_RECORDED)
+        for name in names
+        if name != METADATA_FILE
+        and name not in hashes
+        and not _is_optional(name)
+        and any(fnmatch.fnmatchcase(name, pattern) for pattern in _READ)
+    ]
+
+
 def _raise_problems(folder: Path, problems: Sequence[FileProblem]) -> None:
     """Raise the error of the worst problem, or one that names all files that were changed by hand."""
     if not problems:
@@ -184,14 +215,14 @@ def _raise_problems(folder: Path, problems: Sequence[FileProblem]) -> None:
 def _by_hand_message(folder: Path, names: Sequence[str]) -> str:
     verb = "was" if len(names) == 1 else "were"
     return (
-        f"{folder}: {', '.join(names)} {verb} changed or removed after the model was written, probably by hand; if "
-        f"that was you, accept it with `bertworks verify --accept {folder}`, else {_COPY_AGAIN}"
+        f"{folder}: {', '.join(names)} {verb} changed, added or removed after the model was written, probably by hand; "
+        f"if that was you, accept it with `bertworks verify --accept {folder}`, else {_COPY_AGAIN}"
     )
 
 
 def _is_by_hand(folder: Path, problem: FileProblem) -> bool:
     """Whether a person may have changed or removed a file: it is one that people edit, and still well-formed."""
-    if _is_document(problem.name):
+    if _is_document(problem.name) or problem.detail == _NOT_RECORDED:
         return True
     if not problem.name.endswith(_TEXT_SUFFIXES) or problem.kind == UNREADABLE:
         return False

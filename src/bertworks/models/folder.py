@@ -20,14 +20,14 @@ import tokenizers
 import torch
 
 import bertworks
-from bertworks.disk import staged_folder, write_bytes, write_json, write_text
+from bertworks.disk import write_bytes, write_json, write_text
 from bertworks.encoders.config import EncoderConfig
 from bertworks.encoders.encoder import Encoder, init_weights
 from bertworks.encoders.families import family_of, shapes_of
 from bertworks.encoders.family import Family
 from bertworks.encoders.tensor_names import strip_mark
 from bertworks.errors import FolderError, SettingsError
-from bertworks.integrity.model_files import is_as_written, write_metadata
+from bertworks.integrity.model_files import is_as_written, staged_model_folder, write_metadata
 from bertworks.models.card import CARD, card_text
 from bertworks.models.embedding_rows import EmbeddingResize, ResizedTensors, vocab_tensor_names
 from bertworks.models.exported_folder import check_vocab_size
@@ -188,7 +188,7 @@ def write_folder(
 
     Files are staged first, so that a full disk leaves an existing model unchanged.
     """
-    with staged_folder(Path(path)) as staged:
+    with staged_model_folder(Path(path)) as staged:
         write_weights(staged / "model.safetensors", tensors)
         family = family_of(config["model_type"])
         tokenizer.save(staged, family.padding_side, family.has_token_types)

@@ -55,9 +55,9 @@ class FolderSource:
 
 def open_source(path: Path) -> FolderSource:
     """Open the files of a model folder in whichever format it has; those of an encoder may be in a folder of it."""
-    folder, file = path, find_weights(path)
-    if file is None and (path / ADAPTER_CONFIG).is_file():
+    if _is_adapter(path):
         return _open_adapter(path)
+    folder, file = path, find_weights(path)
     static_path = find_static_module(path)
     if static_path is not None:
         return _open_static(static_path)
@@ -131,12 +131,21 @@ def _open_static(path: Path) -> FolderSource:
     )
 
 
+def _is_adapter(path: Path) -> bool:
+    return find_weights(path) is None and (path / ADAPTER_CONFIG).is_file()
+
+
 def _open_adapter(path: Path) -> FolderSource:
     """Open the base model of a LoRA adapter, with the adapter merged into its weights."""
     from bertworks.models.hub import fetch  # only here: a local model needs no hub
 
     adapter = read_adapter(path)
-    base = open_source(fetch(adapter.base))
+    base_folder = fetch(adapter.base)
+    if _is_adapter(base_folder):  # it could name this one
+        raise FolderError(
+            f"{path / ADAPTER_CONFIG}: the base model '{adapter.base}' is an adapter, too; merge that one with PEFT"
+        )
+    base = open_source(base_folder)
     family = family_of(base.config["model_type"])
     table = family.tensor_names(family.config_from_dict(base.config))
     entries = normalize_names(base.entries, family, table)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import regex
 import torch
 
 from bertworks.disk import read_json
@@ -31,6 +32,8 @@ _PREFIX = "base_model.model."
 _LORA_NAME = re.compile(
     r"(?P<module>.+)\.lora_(?P<part>A|B|embedding_A|embedding_B|magnitude_vector)(\.default)?(\.weight)?"
 )
+# More than any rank or alpha; and the time for a pattern on a name, which may take steps without end.
+_MAX_NUMBER, _MATCH_SECONDS = 1e6, 0.1
 # PEFT's task types -> kinds of heads.
 _HEADS = {"SEQ_CLS": "sequence", "TOKEN_CLS": "tokens", "QUESTION_ANS": "spans"}
 # Settings that change the result, with the values that are merged here.
@@ -99,6 +102,8 @@ class LoraAdapter:
                 others[bare.replace(".base_layer.", ".")] = entry
             else:
                 parts.setdefault(match["module"], {})[match["part"]] = entry.read().float()
+        if not parts:
+            raise FolderError(f"{self.path} has no matrices lora_A and lora_B; copy or download the adapter again")
         changes = {f"{module}.weight": self._change(module, part) for module, part in parts.items()}
         # Names are those of the matrices, which have the shapes of the weights.
         deltas = normalize(wrap_tensors(self.path, {name: change.delta for name, change in changes.items()}))
@@ -121,8 +126,15 @@ class LoraAdapter:
         first, second = parts[names[0]], parts[names[1]]
         if first.ndim != 2 or second.ndim != 2 or first.shape[0] != second.shape[1]:
             raise FolderError(f"{self.path}: the matrices lora_A and lora_B of '{module}' do not fit; copy it again")
-        rank = self._pattern_value("rank_pattern", module, self.settings.get("r"))
-        alpha = self._pattern_value("alpha_pattern", module, self.settings.get("lora_alpha"))
+        rank, alpha = (
+            self._number_of("r", "rank_pattern", module),
+            self._number_of("lora_alpha", "alpha_pattern", module),
+        )
+        if rank != len(first):
+            raise FolderError(
+                f"{self.path / ADAPTER_CONFIG}: the rank of '{module}' is {rank:g}, but its matrices have "
+                f"{len(first)}; use the adapter's own file"
+            )
         scale = alpha / (math.sqrt(rank) if self.settings.get("use_rslora") else rank)
         product, magnitude = scale * (second @ first), parts.get("magnitude_vector")
         if magnitude is not None and magnitude.numel() != len(product):
@@ -132,12 +144,15 @@ class LoraAdapter:
             return _Change(product.t(), 0, magnitude)
         return _Change(product, 1, magnitude)
 
-    def _pattern_value(self, key: str, module: str, default: Any) -> float:
+    def _number_of(self, key: str, pattern_key: str, module: str) -> float:
         """Return the rank or alpha of a module: that of the first pattern that its name ends with, or the default."""
-        patterns = self.settings.get(key) or {}
-        value = next((value for name, value in patterns.items() if re.fullmatch(rf"(.*\.)?({name})", module)), default)
-        if not isinstance(value, int | float) or value <= 0:
-            raise FolderError(f"{self.path / ADAPTER_CONFIG}: r and lora_alpha must be numbers above 0; copy it again")
+        file, patterns = self.path / ADAPTER_CONFIG, self.settings.get(pattern_key) or {}
+        if not isinstance(patterns, dict):
+            raise FolderError(f"{file}: {pattern_key} must be a table of names; copy it again")
+        values = (value for pattern, value in patterns.items() if _ends_with(file, pattern, module))
+        value: Any = next(values, self.settings.get(key))
+        if type(value) not in (int, float) or not 0 < value <= _MAX_NUMBER:
+            raise FolderError(f"{file}: r and lora_alpha must be numbers above 0; copy it again")
         return float(value)
 
     def _merge(self, name: str, stored: StoredTensor, change: _Change) -> StoredTensor:
@@ -162,6 +177,16 @@ class LoraAdapter:
         if kind != "spans" and num_labels and len(base.get("id2label") or {}) != num_labels:
             config["id2label"] = {str(index): f"LABEL_{index}" for index in range(num_labels)}
         return config
+
+
+def _ends_with(file: Path, pattern: str, module: str) -> bool:
+    """Return whether the name of a module ends with a pattern of an adapter, as PEFT does."""
+    try:
+        return regex.fullmatch(rf"(.*\.)?({pattern})", module, timeout=_MATCH_SECONDS) is not None
+    except (regex.error, TimeoutError, RecursionError, OverflowError) as error:
+        raise FolderError(
+            f"{file}: the pattern {show_value(pattern)} cannot be used ({error or type(error).__name__}); correct it"
+        ) from None
 
 
 def read_adapter(path: Path) -> LoraAdapter:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertworks.disk import read_json
-from bertworks.errors import FolderError
+from bertworks.errors import FolderError, show_value
 from bertworks.reading import check_path, unreadable_reason
 
 MODULES_FILE = "modules.json"
@@ -38,15 +38,17 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     modules = read_json(path, "a sentence-transformers model")
-    if not isinstance(modules, list) or not all(
-        isinstance(module, dict) and {"type", "path"} <= set(module) for module in modules
-    ):
+    if not isinstance(modules, list) or not modules or not all(map(_is_module, modules)):
         raise FolderError(f"{path} must be a list of modules, each with type and path; copy the model's own file")
-    modules = [{**module, "path": "" if module["path"] == "." else str(module["path"])} for module in modules]
+    modules = [{**module, "path": "" if module["path"] == "." else module["path"]} for module in modules]
     for module in modules:
-        if Path(module["path"]).name != module["path"]:
+        if Path(module["path"]).name != module["path"] or module["path"] == "..":
             raise FolderError(f"{path} names '{module['path']}', which is no folder of this one; copy the file again")
     return modules
+
+
+def _is_module(module: Any) -> bool:
+    return isinstance(module, dict) and {"type", "path"} <= set(module) and isinstance(module["path"], str)
 
 
 def read_sentence_files(folder: Path) -> dict[str, bytes]:
@@ -86,6 +88,11 @@ def read_encoder_settings(folder: Path) -> dict[str, Any]:
 def read_max_length(folder: Path) -> int | None:
     """Return the maximum sequence length that the files state, None if they state none."""
     max_length = read_encoder_settings(folder).get("max_seq_length")
+    if max_length is not None and (type(max_length) is not int or max_length < 1):
+        raise FolderError(
+            f"{encoder_folder(folder) / SETTINGS_FILE}: max_seq_length is {show_value(max_length)}; it must be a "
+            f"number of tokens, or null"
+        )
     max_length = max_length or read_settings(encoder_folder(folder) / "tokenizer_config.json").get("model_max_length")
     return max_length if isinstance(max_length, int) and 0 < max_length < _NO_LIMIT else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,19 @@ def token_ids(backend: tokenizers.Tokenizer) -> dict[str, int]:
     return token_to_id
 
 
+def parse_tokens(text: str) -> Any:
+    """Return the value of a JSON text of tokens; a ValueError names half a surrogate pair, which is no character."""
+    value = parse_json(text)
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Return the content of a tokenizer_config.json; an empty dict if there is none."""
     if not path.is_file():
         return {}
     try:
-        config = parse_json(_read_text(path))
+        config = parse_tokens(_read_text(path))
     except ValueError as error:
         raise FolderError(f"{path} is not valid JSON: {error}") from None
     return config if isinstance(config, dict) else {}

@@ -13,8 +13,9 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertworks.errors import InputError
-from bertworks.reading import parse_json, unreadable_reason
+from bertworks.reading import unreadable_reason
 from bertworks.vocabulary.algorithms import KINDS, WORD_END, Inventory
+from bertworks.vocabulary.files import parse_tokens
 
 VOCAB_FILE, MERGES_FILE = "vocab.json", "merges.txt"
 
@@ -78,7 +79,7 @@ def _word_end_backend(
 
 def _read_vocab(path: Path) -> dict[str, int]:
     try:
-        vocab = parse_json(_read_text(path))
+        vocab = parse_tokens(_read_text(path))
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON: {error}") from None
     ids: list[Any] = list(vocab.values()) if isinstance(vocab, dict) else [None]
