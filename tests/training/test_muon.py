@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from bertworks.encoders import precision
 from bertworks.encoders.families import family_of
 from bertworks.errors import FolderError, SettingsError
-from bertworks.training.muon import is_layer_matrix
+from bertworks.training import muon
+from bertworks.training.muon import is_layer_matrix, orthogonalize
 from bertworks.training.optimizer import AdamSettings, BertAdam, LayerwiseSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,8 +32,9 @@ def test_the_matrices_of_layers_are_those_of_muon():
     assert names == [f"layers.{layer}.{kind}.weight" for layer in range(2) for kind in kinds]
 
 
-def test_each_matrix_is_updated_as_by_torch():
-    """Query, key and value are stacked in one parameter, and three matrices."""
+def test_each_matrix_is_updated_as_by_torch(monkeypatch: pytest.MonkeyPatch):
+    """Query, key and value are stacked in one parameter, and three matrices. torch computes in bf16."""
+    monkeypatch.setattr(precision, "has_native_bf16", lambda: True)
     module = encoder()
     stacked = module.get_parameter("layers.0.attention.query_key_value.weight")
     single = module.get_parameter("layers.1.output.weight")
@@ -46,6 +49,35 @@ def test_each_matrix_is_updated_as_by_torch():
         optimizer.step(1e-2)
     assert torch.equal(stacked, torch.cat(parts[:3]))
     assert torch.equal(single, parts[3])
+
+
+@pytest.mark.parametrize("shape", [(12, 20), (20, 12), (16, 16)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_an_orthogonalized_matrix_has_its_singular_vectors_and_values_near_one(
+    shape: tuple[int, int], dtype: torch.dtype, tolerance: float
+):
+    """The quintic iteration moves each singular value by itself, so the factors stay those of the matrix."""
+    left, _, right = torch.linalg.svd(torch.randn(shape, dtype=torch.float64), full_matrices=False)
+    values = torch.linspace(0.2, 2, min(shape), dtype=torch.float64)
+    result = orthogonalize((left * values @ right).float(), dtype)
+    values = values / values.norm()
+    for _ in range(5):
+        values = 3.4445 * values - 4.775 * values**3 + 2.0315 * values**5
+    assert 0.6 < float(values.min()) < float(values.max()) < 1.3
+    torch.testing.assert_close(result.double(), left * values @ right, atol=tolerance, rtol=0)
+
+
+def test_a_processor_without_bf16_computes_in_fp32(monkeypatch: pytest.MonkeyPatch):
+    """Emulated bf16 takes seconds for each step."""
+    dtypes = []
+    monkeypatch.setattr(muon, "orthogonalize", lambda matrix, dtype: dtypes.append(dtype) or matrix)
+    for has_bf16 in (False, True):
+        monkeypatch.setattr(precision, "has_native_bf16", lambda has_bf16=has_bf16: has_bf16)
+        module = encoder()
+        set_gradients(module, 0)
+        BertAdam(module, SETTINGS).step(1e-3)
+    assert set(dtypes[: len(dtypes) // 2]) == {torch.float32}
+    assert set(dtypes[len(dtypes) // 2 :]) == {torch.bfloat16}
 
 
 def test_all_else_is_updated_by_adam():
