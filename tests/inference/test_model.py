@@ -159,24 +159,36 @@ def test_special_tokens_in_texts_are_recognized_on_request(pretrained: tuple[Pat
     assert load(folder, split_special_tokens=False).tokenizer.encode("i [SEP] like").input_ids.count(3) == 2
 
 
-def test_a_gpt_classifier_of_transformers_has_its_logits_without_special_tokens(tmp_path: Path):
+# No token, <unk>, `a` at the end of a word, and an id that is none.
+@pytest.mark.parametrize("pad_token_id", [None, 0, 6, -1])
+def test_a_gpt_classifier_of_transformers_has_its_logits_without_special_tokens(
+    pad_token_id: int | None, tmp_path: Path
+):
     vocab = {token: index for index, token in enumerate(["<unk>", *"abcde", *(f"{c}</w>" for c in "abcde")])}
     backend = tokenizers.Tokenizer(models.BPE(vocab, [], unk_token="<unk>", end_of_word_suffix="</w>"))
     backend.normalizer, backend.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     config = transformers.OpenAIGPTConfig(
-        vocab_size=len(vocab), n_positions=16, n_embd=16, n_layer=2, n_head=2, num_labels=3
+        vocab_size=len(vocab),
+        n_positions=16,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        num_labels=3,
+        pad_token_id=pad_token_id,
     )
     theirs = randomize_weights(transformers.OpenAIGPTForSequenceClassification(config))
     theirs.save_pretrained(tmp_path)
     backend.save(str(tmp_path / "tokenizer.json"))
-    texts = ["abc de", "a", ("ab", "cd")]
-    model = load(tmp_path)
-    predictions = [model.predict([text])[0] for text in texts]
-    for text, prediction in zip(texts, predictions, strict=True):
-        input_ids = backend.encode(text).ids if isinstance(text, str) else backend.encode(*text).ids
-        with torch.inference_mode():
-            expected = theirs(torch.tensor([input_ids])).logits[0]
-        assert prediction.logits.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    texts = ["abc de", "a", "abc x", "bc a x a", "x", "x x", "bcde x b", "a a a"]
+    pairs = [("ab", "cd"), ("b", "ca x a")]
+    for engine in ("torch", "onnx", "openvino"):
+        model = load(tmp_path, engine=engine)
+        predictions = [*model.predict(texts), *model.predict(pairs)]
+        for text, prediction in zip([*texts, *pairs], predictions, strict=True):
+            input_ids = backend.encode(text).ids if isinstance(text, str) else backend.encode(*text).ids
+            with torch.inference_mode():
+                expected = theirs(torch.tensor([input_ids])).logits[0]
+            assert prediction.logits.tolist() == pytest.approx(expected.tolist(), abs=1e-5), (engine, text)
 
 
 def test_untied_output_embeddings_predict_as_transformers(tmp_path: Path):

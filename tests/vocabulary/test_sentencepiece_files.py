@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
+from tokenizers import Regex, normalizers
 from transformers.utils import sentencepiece_model_pb2_new as protobuf
 
 from bertworks.errors import InputError
@@ -24,7 +26,7 @@ FIRST = {
     "deberta-v2": ("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
 }
 FILES = {"albert": "spiece.model", "xlnet": "spiece.model", "deberta-v2": "spm.model"}
-TEXTS = ["the cat", "The cat", "thé  cat ", "``the'' cat", "", "the xyz\tcat"]
+TEXTS = ["the cat", "The cat", "thé  cat ", "  THÉ CAT", "``the'' cat", "", "the xyz\tcat", "我the 猫，cat", "ｔhe cat"]
 
 
 def pieces_of(family: str) -> list[tuple[str, float]]:
@@ -42,6 +44,32 @@ def write_model(folder: Path, family: str, model_type: int = 1) -> Path:
     path.write_bytes(model.SerializeToString())
     (folder / "config.json").write_text(json.dumps({"model_type": family}))
     return path
+
+
+def write_settings(folder: Path, settings: dict[str, Any] | None, name: str | None) -> None:
+    """Write a tokenizer_config.json, with a class if there is one; none at all without settings and class."""
+    path = folder / "tokenizer_config.json"
+    path.unlink(missing_ok=True)
+    if settings is not None or name is not None:
+        path.write_text(json.dumps({**(settings or {}), **({"tokenizer_class": name} if name else {})}))
+
+
+def character_map(old: str, new: str) -> bytes:
+    """Return SentencePiece's table for one character: the size of a trie, the trie, and the text that it points to.
+
+    The trie is a double array: the child of a node for a byte is at node ^ offset ^ byte and has the byte as its label.
+    Bit 8 marks a node with a value, which is at node ^ offset.
+    """
+    units, node = [0] * 256 * (len(old.encode()) + 2), 0
+    for depth, byte in enumerate(old.encode(), 1):
+        offset = node ^ (256 * depth)
+        units[node] |= offset << 10
+        node ^= offset ^ byte
+        units[node] = byte
+    offset = node ^ (len(units) - 256)
+    units[node] |= offset << 10 | 1 << 8
+    units[node ^ offset] = 1 << 31
+    return struct.pack(f"<{len(units) + 1}I", 4 * len(units), *units) + new.encode() + b"\0"
 
 
 def peer_of(family: str, **settings: Any) -> transformers.PreTrainedTokenizerBase:
@@ -67,10 +95,14 @@ def peer_of(family: str, **settings: Any) -> transformers.PreTrainedTokenizerBas
     [
         ("albert", {}),
         ("albert", {"do_lower_case": False, "keep_accents": True}),
+        ("albert", {"add_prefix_space": False}),
         ("xlnet", {}),
+        ("xlnet", {"add_prefix_space": False}),
         ("xlm-roberta", {}),
+        ("xlm-roberta", {"add_prefix_space": False}),
         ("camembert", {}),
         ("deberta-v2", {}),
+        ("deberta-v2", {"add_prefix_space": False}),
         ("deberta-v2", {"do_lower_case": True}),
         ("deberta-v2", {"split_by_punct": True}),
     ],
@@ -85,6 +117,49 @@ def test_a_file_gives_the_tokens_of_transformers(family: str, settings: dict[str
     assert ours.vocab_size == len(theirs)
     roles = ("pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
     assert ours.specials.ids == tuple(getattr(theirs, role) for role in roles)
+
+
+# What a tokenizer.json was written with, and what tokenizer_config.json says beside it: None for no such file.
+STORED = [{}, {"do_lower_case": True}, {"do_lower_case": False}, {"add_prefix_space": False}, {"keep_accents": True}]
+STATED = [None, {}, *STORED[1:], {"add_prefix_space": True}, {"split_by_punct": True}]
+
+
+@pytest.mark.parametrize("source", ["tokenizer_config.json", "config.json", "model_type"])
+@pytest.mark.parametrize("family", FIRST)
+def test_settings_of_a_class_count_before_tokenizer_json(family: str, source: str, tmp_path: Path):
+    name = type(peer_of(family)).__name__
+    config = {"model_type": family, **({"tokenizer_class": name} if source == "config.json" else {})}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for stored in STORED:
+        peer = peer_of(family, _spm_precompiled_charsmap=character_map("ｔ", "t"), **stored)
+        peer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+        for settings in STATED:
+            write_settings(tmp_path, settings, name if source == "tokenizer_config.json" else None)
+            theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+            for text in TEXTS:
+                assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], (stored, settings, text)
+
+
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_a_tokenizer_json_counts_alone_with_a_generic_class(name: str, tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    peer_of("albert", do_lower_case=False).backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    write_settings(tmp_path, {"do_lower_case": True, "add_prefix_space": False}, name)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    for text in TEXTS:
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], text
+
+
+def test_the_table_of_a_tokenizer_json_is_found_among_other_normalizers(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    backend = peer_of("xlm-roberta").backend_tokenizer
+    spaces = normalizers.Replace(Regex(" {2,}"), " ")
+    backend.normalizer = normalizers.Sequence([normalizers.Precompiled(character_map("ｔ", "t")), spaces])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(tmp_path), Tokenizer.load(tmp_path)
+    assert ours.encode("ｔhe").tokens == ("<s>", "▁the", "</s>")
+    for text in TEXTS:
+        assert list(ours.encode(text).input_ids) == theirs(text)["input_ids"], text
 
 
 @pytest.mark.parametrize("family", FIRST)

@@ -86,6 +86,7 @@ class BatchLayout:
     source_cache   the source that a decoder attends to
     padding        for attention in bf16, where there are several groups
     num_repeated   how often the last token is repeated at the end of the N, so that N takes few values
+    pooled_lengths (B,) `lengths` without the tokens at the end that are not pooled, if there may be any
     """
 
     groups: tuple[SequenceGroup, ...]
@@ -97,6 +98,7 @@ class BatchLayout:
     source_cache: CrossAttentionCache | None = None
     padding: AttentionPadding | None = None
     num_repeated: int = 0
+    pooled_lengths: torch.Tensor | None = None
 
     @staticmethod
     def padded(batch: Batch, mask: torch.Tensor | None = None, num_cached: int = 0) -> BatchLayout:

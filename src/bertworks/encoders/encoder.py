@@ -209,6 +209,11 @@ class Encoder(nn.Module):
         return self.config.max_length
 
     @property
+    def unpooled_token_id(self) -> int | None:
+        """The token that is not pooled at the end of a sequence, where the last token is pooled; None: any token is."""
+        return None
+
+    @property
     def embedding_dropout_prob(self) -> float:
         return self.config.hidden_dropout_prob
 
@@ -227,7 +232,7 @@ class Encoder(nn.Module):
         return self(collate_sequences(sequences, pad).to(self.device))
 
     def set_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Take over what depends on the vocabulary, before training: ELMo's spelling of the words."""
+        """Take over what depends on the vocabulary, before training: ELMo's spelling of words, GPT's padding token."""
 
     def embed(self, batch: Batch, layout: BatchLayout, sparse_grad: bool = False) -> torch.Tensor:
         """Return (N, D): the input of the first layer."""

@@ -1,12 +1,12 @@
 """GPT (the first): a Batch in, an Encoded out. Causal attention; the pooled output is that of the last token.
 
-N tokens, D hidden size.
+B sequences, T positions, N tokens, D hidden size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -20,6 +20,7 @@ from bertworks.encoders.layers import Layer, LayerConfig
 from bertworks.encoders.tensor_names import expand_weight_and_bias, mark_transposed
 from bertworks.errors import SettingsError
 from bertworks.sampling.batch import Batch
+from bertworks.vocabulary.tokenizer import Tokenizer
 
 # The activation functions by transformers' names for this family, whose "gelu" is the approximation by tanh.
 _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
@@ -27,7 +28,10 @@ _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "si
 
 @dataclass(frozen=True, kw_only=True)
 class GptConfig(EncoderConfig):
-    """The config.json of a GPT. The defaults are the paper's; the intermediate size is always 4 * n_embd."""
+    """The config.json of a GPT. The defaults are the paper's; the intermediate size is always 4 * n_embd.
+
+    pad_token_id   is not pooled where it ends a sequence, be it a token of texts, too, such as <unk>
+    """
 
     model_type: ClassVar[str] = "openai-gpt"
     target_ratio: ClassVar[float] = 1.0
@@ -52,6 +56,7 @@ class GptConfig(EncoderConfig):
     attn_pdrop: float = 0.1
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
+    pad_token_id: int | None = field(default=None, metadata={"optional": True, "minimum": -1})  # -1: no token, either
 
     def __post_init__(self) -> None:
         check_num_heads(self.n_embd, self.n_head)
@@ -117,6 +122,28 @@ class Gpt(Encoder):
         """Return (N, D): token + position embedding."""
         embeddings, positions, _ = self.lookup_embeddings(batch, layout, sparse_grad)
         return embeddings + self.position_embeddings(positions)
+
+    def set_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Take over the padding token, which a folder of transformers need not have stated."""
+        self.config = replace(self.config, pad_token_id=tokenizer.specials.pad)
+
+    @property
+    def unpooled_token_id(self) -> int | None:
+        return self.config.pad_token_id
+
+    def create_layout(self, batch: Batch) -> BatchLayout:
+        """Return the layout of a batch; as in transformers, the last token that is not padding by its id is pooled."""
+        layout, token_id = super().create_layout(batch), self.unpooled_token_id
+        if token_id is None:
+            return layout
+        positions = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
+        is_pooled = (positions < batch.lengths[:, None]) & (batch.input_ids != token_id)  # (B, T)
+        return replace(layout, pooled_lengths=(positions * is_pooled).amax(1) + 1)
+
+    def pooled_positions(self, layout: BatchLayout) -> torch.Tensor:
+        """Return (B,): the index of the last token that is pooled."""
+        lengths = layout.lengths if layout.pooled_lengths is None else layout.pooled_lengths
+        return layout.starts + lengths - 1
 
     def pool(self, vectors: torch.Tensor) -> torch.Tensor:
         """Return the vectors unchanged: there is no pooler."""

@@ -273,8 +273,11 @@ class _GraphWriter:
             vectors = op("Div", (sums, op("Max", (counts, weight("min_count", np.float32(1))))))
         elif _pools_last_token(self.encoder):
             # The last position that is visible, so that texts may be padded on either side: XLNet's are on the left.
-            visible_positions = op("Mul", (INPUTS[1], self.positions()))  # (B, T)
-            last = op("ReduceMax", (visible_positions, position_axis))  # (B, 1)
+            positions = op("Mul", (INPUTS[1], self.positions()))  # (B, T)
+            if self.encoder.unpooled_token_id is not None:
+                is_unpooled = op("Equal", (INPUTS[0], weight("unpooled", np.int64(self.encoder.unpooled_token_id))))
+                positions = op("Where", (is_unpooled, weight("zero", np.int64(0)), positions))
+            last = op("ReduceMax", (positions, position_axis))  # (B, 1)
             index = op("Unsqueeze", (last, weight("index_axis", np.array([2]))))
             gathered = op("GatherND", (last_hidden_state, index), attributes={"batch_dims": 1})
             vectors = op("Squeeze", (gathered, position_axis))

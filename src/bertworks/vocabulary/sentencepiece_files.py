@@ -1,11 +1,14 @@
 """SentencePiece files without a tokenizer.json: a spiece.model, sentencepiece.bpe.model or spm.model in, a backend out.
 
 Each family arranges the pieces and special tokens in its own way; the layouts are those of transformers. The models are
-unigram, which the releases of these families are, whatever the file is called, or BPE.
+unigram, which the releases of these families are, whatever the file is called, or BPE. The rules of a family, by which
+texts are normalized and split, are also those of its tokenizer.json.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,17 +55,19 @@ class Layout:
 
     arrange         the pieces of the file -> those of the vocabulary, in the order of their ids
     specials        padding, unknown, [CLS], [SEP], mask; those that are no pieces are appended
-    normalizer      settings of tokenizer_config.json, and the model -> the normalizer, if there is one
+    normalizer      settings of tokenizer_config.json, and the table of the model -> the normalizer, if there is one
     templates       where special tokens stand around one text and around two
     split_spaces    whether white space separates words before the space mark is added
+    unprefixed      which words get a space mark where add_prefix_space is false: never, first or always
     others          further special tokens
     """
 
     arrange: Callable[[Pieces], Pieces]
     specials: tuple[str, str, str, str, str]
-    normalizer: Callable[[Settings, SentencePieceModel], normalizers.Normalizer | None]
+    normalizer: Callable[[Settings, bytes], normalizers.Normalizer | None]
     templates: tuple[str, str]
     split_spaces: bool = True
+    unprefixed: str = "never"
     others: tuple[str, ...] = ()
 
 
@@ -84,16 +89,9 @@ def read_sentencepiece(path: Path, settings: Settings, model_type: str) -> token
         backend = tokenizers.Tokenizer(_bpe_model(pieces, unknown, model.has_bytes))
     else:
         backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=names.index(unknown), byte_fallback=False))
-    normalizer = layout.normalizer(settings, model)
-    if normalizer is not None:
-        backend.normalizer = normalizer
-    scheme = "always" if settings.get("add_prefix_space", True) else "never" if layout.split_spaces else "first"
-    mark = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
-    before = [pre_tokenizers.WhitespaceSplit()] if layout.split_spaces else _punctuation_splits(settings)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*before, mark])
-    spaces = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
-    has_bytes = model.is_bpe and model.has_bytes
-    backend.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
+    _set_rules(backend, layout, settings, model.character_map)
+    if model.is_bpe and model.has_bytes:
+        backend.decoder = decoders.Sequence([decoders.ByteFallback(), backend.decoder])
     tokens = (*layout.specials, *(token for token in layout.others if token in names))
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in tokens])
     _, _, cls, sep, _ = layout.specials
@@ -101,6 +99,32 @@ def read_sentencepiece(path: Path, settings: Settings, model_type: str) -> token
     ids = [(token, backend.token_to_id(token)) for token in dict.fromkeys((cls, sep))]
     backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     return backend
+
+
+def apply_family_rules(backend: tokenizers.Tokenizer, settings: Settings, model_type: str) -> None:
+    """Give the unigram model of a tokenizer.json the rules of its family, which transformers' classes follow whatever
+    the file states; they take only the table of its normalization. Other families and models keep their own."""
+    if model_type in LAYOUTS and isinstance(backend.model, models.Unigram):
+        _set_rules(backend, LAYOUTS[model_type], settings, _stored_map(backend.normalizer))
+
+
+def _set_rules(backend: tokenizers.Tokenizer, layout: Layout, settings: Settings, character_map: bytes) -> None:
+    """Set how texts are normalized and split, and how tokens are joined again."""
+    backend.normalizer = layout.normalizer(settings, character_map)
+    scheme = "always" if settings.get("add_prefix_space", True) else layout.unprefixed
+    mark = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    before = [pre_tokenizers.WhitespaceSplit()] if layout.split_spaces else _punctuation_splits(settings)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*before, mark])
+    backend.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+
+
+def _stored_map(normalizer: normalizers.Normalizer | None) -> bytes:
+    """Return the table of normalization in the normalizer of a tokenizer.json; empty if it has none."""
+    state = {} if normalizer is None else json.loads(normalizer.__getstate__())
+    tables = [
+        part["precompiled_charsmap"] for part in state.get("normalizers", [state]) if "precompiled_charsmap" in part
+    ]
+    return base64.b64decode(tables[0] or "") if tables else b""
 
 
 def _bpe_model(pieces: Pieces, unknown: str, has_bytes: bool) -> models.BPE:
@@ -161,31 +185,31 @@ def _layout_name(path: Path, model: SentencePieceModel, model_type: str) -> str:
     return "xlm-roberta"
 
 
-def _character_map(model: SentencePieceModel) -> list[normalizers.Normalizer]:
-    return [normalizers.Precompiled(model.character_map)] if model.character_map else []
+def _map_normalizers(character_map: bytes) -> list[normalizers.Normalizer]:
+    return [normalizers.Precompiled(character_map)] if character_map else []
 
 
-def _quotes_and_accents(keep_accents: bool, lower_case: bool, model: SentencePieceModel) -> normalizers.Normalizer:
+def _quotes_and_accents(keep_accents: bool, lower_case: bool, character_map: bytes) -> normalizers.Normalizer:
     accents = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
     lowering = [normalizers.Lowercase()] if lower_case else []
     quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-    return normalizers.Sequence([*quotes, *accents, *lowering, *_character_map(model)])
+    return normalizers.Sequence([*quotes, *accents, *lowering, *_map_normalizers(character_map)])
 
 
-def _albert_normalizer(settings: Settings, model: SentencePieceModel) -> normalizers.Normalizer:
+def _albert_normalizer(settings: Settings, character_map: bytes) -> normalizers.Normalizer:
     keep_accents, lower_case = bool(settings.get("keep_accents", False)), bool(settings.get("do_lower_case", True))
-    return _quotes_and_accents(keep_accents, lower_case, model)
+    return _quotes_and_accents(keep_accents, lower_case, character_map)
 
 
-def _xlnet_normalizer(settings: Settings, model: SentencePieceModel) -> normalizers.Normalizer:
-    return _quotes_and_accents(False, bool(settings.get("do_lower_case", False)), model)
+def _xlnet_normalizer(settings: Settings, character_map: bytes) -> normalizers.Normalizer:
+    return _quotes_and_accents(False, bool(settings.get("do_lower_case", False)), character_map)
 
 
-def _map_normalizer(settings: Settings, model: SentencePieceModel) -> normalizers.Normalizer | None:
-    return next(iter(_character_map(model)), None)
+def _map_normalizer(settings: Settings, character_map: bytes) -> normalizers.Normalizer | None:
+    return next(iter(_map_normalizers(character_map)), None)
 
 
-def _deberta_normalizer(settings: Settings, model: SentencePieceModel) -> normalizers.Normalizer:
+def _deberta_normalizer(settings: Settings, character_map: bytes) -> normalizers.Normalizer:
     lowering = [normalizers.Lowercase()] if settings.get("do_lower_case") else []
     spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
     return normalizers.Sequence([*lowering, spaces, normalizers.NFC(), normalizers.Strip(left=False, right=True)])
@@ -216,6 +240,7 @@ LAYOUTS: dict[str, Layout] = {
         specials=("<pad>", "<unk>", "<cls>", "<sep>", "<mask>"),
         normalizer=_xlnet_normalizer,
         templates=_XLNET_PAIR,
+        unprefixed="always",  # transformers' class does not read the setting
         others=("<s>", "</s>", "<eop>", "<eod>"),
     ),
     "xlm-roberta": Layout(
@@ -237,5 +262,6 @@ LAYOUTS: dict[str, Layout] = {
         normalizer=_deberta_normalizer,
         templates=_BERT_PAIR,
         split_spaces=False,
+        unprefixed="first",
     ),
 }

@@ -112,7 +112,8 @@ def _check_class(path: Path, class_name: str) -> None:
 def _apply_class_settings(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
     """Apply the settings that transformers' classes take from tokenizer_config.json, whatever tokenizer.json states.
 
-    A class that is stated has defaults for them, too. Normalizers and pre-tokenizers of other types stay as they are.
+    A class that is stated has defaults for them, too. Normalizers and pre-tokenizers of other types stay as they are,
+    but those of the families with SentencePiece files, which are all by their class.
     """
     name, is_stated = tokenizer_class(folder, settings), "tokenizer_class" in settings
     normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
@@ -132,6 +133,8 @@ def _apply_class_settings(backend: tokenizers.Tokenizer, folder: Path, settings:
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(
             add_prefix_space=bool(settings.get("add_prefix_space", default)), use_regex=pre_tokenizer.use_regex
         )
+    if name in (*_TOKENIZER_CLASSES, ""):
+        sentencepiece_files.apply_family_rules(backend, settings, _layout_type(folder, name))
 
 
 def _read_wordpiece(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:

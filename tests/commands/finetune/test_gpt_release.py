@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import transformers
 from family_models import randomize_weights
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
+from bertworks.commands.finetune.build import build_encoder
 from bertworks.commands.finetune.recipe import FinetuneRecipe
 from bertworks.commands.finetune.request import FinetuneRequest
 from bertworks.commands.finetune.run import run_finetune
@@ -22,6 +24,7 @@ from bertworks.exporters.export import ExportRequest, export
 from bertworks.inference.attribution import explain
 from bertworks.inference.finetuned import load_predictor
 from bertworks.inference.model import load
+from bertworks.models.folder import read_folder
 from bertworks.sampling.batch import Batch
 from bertworks.sampling.windows import WindowRule
 
@@ -97,6 +100,16 @@ def test_the_fine_tuned_folder_loads_in_transformers_with_four_more_tokens(finet
     assert hf_model.config.vocab_size == len(VOCABULARY) + 4
     assert hf_model.config.pad_token_id == len(VOCABULARY)
     assert load(finetuned).predict([PAIRS[0]])
+
+
+def test_a_model_that_is_trained_pads_and_pools_by_its_vocabulary_whatever_its_folder_stated(released: Path):
+    base = read_folder(released)
+    base = replace(base, config={**base.config, "pad_token_id": VOCABULARY.index("<unk>")})
+    encoder = build_encoder(base, torch.Generator().manual_seed(0))
+    assert encoder.config.pad_token_id == base.tokenizer.specials.pad == len(VOCABULARY)
+    input_ids = torch.tensor([[1, 2, VOCABULARY.index("<unk>")]])
+    batch = Batch(input_ids=input_ids, token_type_ids=torch.zeros_like(input_ids), lengths=torch.tensor([3]))
+    assert encoder.pooled_positions(encoder.create_layout(batch)).tolist() == [2]
 
 
 def test_the_prediction_of_a_symmetric_pair_does_not_depend_on_the_order(

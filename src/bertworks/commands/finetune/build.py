@@ -54,9 +54,12 @@ def build_module(base: ModelFolder, task: Task, recipe: FinetuneRecipe, generato
 def build_encoder(base: ModelFolder, generator: torch.Generator) -> Encoder:
     """Return the encoder of a folder with its weights, or with random ones if the folder has none."""
     if base.tensors:
-        return load_encoder(base, generator)[0]
-    check_model_fits(base.encoder_config)
-    return base.family.build(base.encoder_config, generator)
+        encoder = load_encoder(base, generator)[0]
+    else:
+        check_model_fits(base.encoder_config)
+        encoder = base.family.build(base.encoder_config, generator)
+    encoder.set_tokenizer(base.tokenizer)
+    return encoder
 
 
 def _recurrent_settings(recipe: FinetuneRecipe) -> RecurrentSettings | None:
