@@ -25,7 +25,7 @@ class AdamSettings:
     """The paper's Adam; Google's BERT code has no `bias_correction`.
 
     name             adam; muon: Muon for the weight matrices of layers, Adam for all else; or auto: muon for
-                     fine-tuning a model that was pretrained with it, otherwise adam
+                     fine-tuning a model that was pretrained with it on few examples, otherwise adam
     beta1, beta2     decay of the averages of the gradient and of its square
     eps              added to the root of the second average
     weight_decay     decoupled from the gradient; biases and normalization layers have none

@@ -51,6 +51,7 @@ def test_a_model_that_was_pretrained_with_muon_is_fine_tuned_with_it(hidden_size
     recipe = resolve(FinetuneRecipe(), 100, hidden_size=hidden_size, optimizer="muon")
     assert (recipe.optimizer.name, recipe.learning_rate) == ("muon", pytest.approx(learning_rate))
     assert resolve(FinetuneRecipe(), 100).optimizer.name == "adam"
+    assert resolve(FinetuneRecipe(), 20_000, optimizer="muon").optimizer.name == "adam"
 
 
 @pytest.mark.parametrize(

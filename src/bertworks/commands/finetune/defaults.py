@@ -31,7 +31,8 @@ _NARROW_PASSES, _NARROW_STEPS = 10, 5_000
 _NUM_EVALS, _MAX_EVAL_COST = 10, 0.25
 # Scoring an example costs this fraction of training on it: the forward pass.
 _FORWARD_RATIO = 1 / 3
-# Fewer sequences than this are worth twice the time: both orders of symmetric pairs, R-Drop with this weight.
+# Fewer sequences than this are worth twice the time: both orders of symmetric pairs, R-Drop with this weight. From as
+# many examples on, Muon and distillation are no gain.
 _FEW_SEQUENCES, _R_DROP = 20_000, 2.0
 # Models narrower than this learn from a bag of words, too, with this weight, unless the task is so easy that it gets
 # fewer held-out training examples wrong than this.
@@ -89,7 +90,7 @@ def resolve_defaults(
     reasons: list[str] = []
     values: dict[str, Any] = {}
     if recipe.optimizer.name == "auto":
-        name = "muon" if _wants_muon(recipe, base) else "adam"
+        name = "muon" if num_examples < _FEW_SEQUENCES and _wants_muon(recipe, base) else "adam"
         values["optimizer"] = replace(recipe.optimizer, name=name)
         reasons += ["optimizer muon (the model was pretrained with it)"] if name == "muon" else []
     if not recipe.learning_rate:
