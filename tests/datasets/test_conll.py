@@ -187,7 +187,7 @@ def test_consecutive_records_with_one_document_name_are_one_document(tmp_path: P
         ),
         ({"tokens": ["a", "b"], "tags": ["O"]}, "1 tags for 2 tokens"),
         ({"tokens": ["a"], "tags": [0]}, "the tags are not a list of strings"),
-        ({"tokens": ["a"], "tags": ["person"]}, "'person' is not a BIO tag"),
+        ({"tokens": ["a", "b"], "tags": ["B-PER", "person"]}, "'person' is not a BIO tag"),
         ({"tokens": ["a", " "]}, "one of the tokens is empty"),
         ({"tokens": ["a", "b"], "text": "b a"}, "the token 'b' is not in the rest of the text"),
         ({"sentence": "a"}, "neither 'tokens' nor 'text' among the fields 'sentence'"),

@@ -20,6 +20,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ernie": {"use_task_id": True},
     "deberta-v2": {"position_buckets": 8},
     "modernbert": {"local_attention": 6},
+    "openai-gpt": {"pad_token_id": 1},
 }
 NOT_IN_TRANSFORMERS = ("elmo", "awd-lstm", "static")
 

@@ -32,9 +32,13 @@ def write_run_recipe(folder: Path, task: str, recipe: FinetuneRecipe) -> None:
 
 
 def run_table(folder: Path) -> dict[str, Any]:
-    """Return the recipe.toml of a run; empty if there is none."""
+    """Return the recipe.toml of a run; empty if there is none. A run of before there was a choice of optimizers has
+    Adam."""
     path = folder / "recipe.toml"
-    return recipe_table(path) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    table = recipe_table(path)
+    return {**table, "optimizer": {"name": AdamSettings().name, **table.get("optimizer", {})}}
 
 
 def hashed_settings(recipe: FinetuneRecipe) -> dict[str, Any]:
