@@ -14,8 +14,9 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 @pytest.fixture
 def not_connected(monkeypatch):
-    """As if no connection existed."""
+    """As if no connection existed. That of other tests is not shut down."""
     monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
 
 
 def test_an_address_without_server_is_refused(not_connected):
