@@ -211,6 +211,10 @@ def test_values_are_kept_and_messages_inside_are_translated():
             "欠拟合：训练集上 accuracy 为 0.500，验证集上为 0.400；请增加训练轮数、提高学习率或使用更大的模型。"
             "多数类基线在 dev 上不逊于本模型，且成本低得多：其 accuracy 为 0.6 on dev，本模型为 0.4。",
         ),
+        (
+            "defaults for this model and data: learning_rate 0.001 (hidden size 256); epochs 3 (600 steps)",
+            "针对该模型和数据的默认值：learning_rate 为 0.001（隐藏维度 256）；epochs 为 3（600 步）",
+        ),
         ("note: nobody knows this", "note: nobody knows this"),
     ],
 )

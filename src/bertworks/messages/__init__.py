@@ -103,7 +103,8 @@ def _best_translation(text: str, code: str) -> tuple[str, int]:
     exact = read_catalogue(code).get(text)
     if exact is not None:
         return exact, 0
-    best = min(_translation_after_place(text, code), _translation_by_sentence(text, code), key=lambda pair: pair[1])
+    by_part = (_translation_after_place, _translation_by_sentence, _translation_of_list)
+    best = min((translate(text, code) for translate in by_part), key=lambda pair: pair[1])
     for pattern in _patterns(code):
         match = pattern.expression.fullmatch(text) if pattern.landmark in text else None
         if match is not None:
@@ -133,6 +134,15 @@ def _translation_by_sentence(text: str, code: str) -> tuple[str, int]:
         return text, len(text)
     translations = [_translate_sentence(sentence, code) for sentence in sentences]
     return _join_sentences([translation for translation, _ in translations]), sum(count for _, count in translations)
+
+
+def _translation_of_list(text: str, code: str) -> tuple[str, int]:
+    """Return several messages with semicolons between them, if each of them has an entry."""
+    items = text.split("; ")
+    translations = [_best_translation(item, code) for item in items] if len(items) > 1 else []
+    if not translations or any(translation == item for (translation, _), item in zip(translations, items, strict=True)):
+        return text, len(text)
+    return "；".join(translation for translation, _ in translations), sum(count for _, count in translations)
 
 
 def _translate_sentence(sentence: str, code: str) -> tuple[str, int]:
